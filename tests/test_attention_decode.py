@@ -1,21 +1,16 @@
-"""csrc/attention/decode, fp32 attention of few rows: its plan, and the kernel itself in the emulator (no GPU).
+"""csrc/attention/decode, fp32 attention of few rows: its plan.
 
 On a GPU, calls against float64 and against the tiles on CUDA cores that take other calls.
 """
 
-import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
-from attention_cases import Attend, Case, attend_fixture, random_case, varied_case
-from common import CSRC, LAYOUTS, compile_program, conversation, randn
+from common import LAYOUTS, compile_program, conversation, randn
 from test_attention import attention_lse, check
 
-FOLDER = CSRC / "attention" / "decode"
 HEAD_SIZES = [64, 128, 256]
-SOURCES = [*(FOLDER / name for name in ("launch.cpp", "plan.cpp")), *(FOLDER / f"head_size_{d}.cu" for d in HEAD_SIZES)]
 ROWS = [
     (1, 1),
     (1, 4),
@@ -27,67 +22,6 @@ ROWS = [
     (1, 32),
     (48, 1),
 ]  # positions, query heads per key head
-
-
-attend = attend_fixture("attention_decode", SOURCES)
-
-
-def test_every_instantiation(attend: Attend) -> None:
-    """Each tile with each kind of mask; also several tiles of rows."""
-    cases = [
-        varied_case("fp32", seed, 0, 1 + seed % 2, 2, group, sq, 50 + 150 * (seed % 3), d, d, seed % 4, mask=mask)
-        for seed, (d, (sq, group), mask) in enumerate(
-            (d, rows, mask) for d in HEAD_SIZES for rows in ((2, 2), (1, 7), (3, 4), (5, 4)) for mask in (0, 1, 3)
-        )
-    ]
-    served = {(result.split(":")[0], case.mask) for case, result in zip(cases, attend(cases), strict=True)}
-    assert {name.split()[1] for name, _ in served} == set("012345678")
-    assert {name.split()[4] for name, _ in served} == {"1", "2"}
-
-
-def decoding_case(draw: random.Random, sk: int) -> Case:
-    sq, group = draw.choice(ROWS)
-    case = random_case(draw, sq, group, sk, [0])
-    odd = draw.choice([1, 3, 37, 63, 65, 101, 130])
-    d = draw.choice([case.d, case.d, case.d, odd])
-    mask = {2: 3}.get(case.mask, case.mask)
-    return replace(
-        case,
-        dtype="fp32",
-        d=d,
-        dv=draw.choice([d, case.dv, draw.choice([1, 5, 64, 100])]),
-        bshd=draw.choice([0, 1, 2, 3]),
-        mask=mask,
-        special=draw.choice([0, 0, 1, 2, 4]) if mask < 2 else draw.choice([0, 2, 3]) if case.rows else 0,
-    )
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_random_cases(attend: Attend, seed: int) -> None:
-    draw = random.Random(seed)
-    lengths = [1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300, 513]
-    attend([decoding_case(draw, draw.choice(lengths)) for _ in range(50)])
-
-
-def test_long_keys_in_splits(attend: Attend) -> None:
-    """Splits of 256 and 512 keys, merged in memory; splits before and after a window are skipped."""
-    cases = [
-        Case("fp32", seed=1, outer=2, group=4, sk=2500, sinks=1),
-        Case("fp32", seed=2, group=2, sq=5, sk=5000, d=128, dv=128, mask=1, rows=1, sinks=2),
-        Case("fp32", seed=3, outer=2, group=4, sk=4000, first=1900 - 600, last=1901, sinks=2, softcap=4),
-        Case("fp32", seed=4, sk=2500, d=256, dv=200, special=2, bshd=1),
-        Case("fp32", seed=5, group=3, sq=2, sk=2100, first=700, last=701, mask=3, d=128, dv=64),
-        Case("fp32", seed=6, sq=2, sk=20000, first=10000, last=14000),
-        Case("fp32", seed=7, sq=20, sk=600, first=-20, last=1, sinks=1),
-        Case("fp32", seed=8, outer=2, sq=20, sk=600, first=580, last=1200, special=1),
-        # +inf scores after finite ones above 88, and lanes that have seen no key: the sum stays inf.
-        Case("fp32", seed=10, group=2, sq=4, sk=80, d=256, mask=3, rows=1, special=2),
-        # More splits than lanes that compute the maximum.
-        Case("fp32", seed=11, sq=2, sk=17000, d=8, dv=8, sinks=1),
-        Case("fp32", seed=12, sk=17000, d=8, dv=131, first=600),
-    ]
-    splits = [int(result.split("splits ")[1].split(":")[0]) for result in attend(cases)]
-    assert splits == [10, 10, 3, 10, 1, 9, 1, 1, 1, 34, 33]
 
 
 PROGRAM = r"""

@@ -69,15 +69,6 @@ def test_reference_and_peers_mean_the_same(p: Problem) -> None:
         assert case.flops == pytest.approx(2 * p.kept * p.batch * p.heads * p.rows * p.keys * (p.size + p.dv))
 
 
-@pytest.mark.parametrize("kind", ["boolean", "additive"])
-def test_reference_of_a_random_mask(kind: str) -> None:
-    q, k, v, mask = inputs_of(Problem(2, 4, 2, 9, 9, 8, mask=kind))
-    assert mask.shape == (9, 9) and mask.dtype == (torch.bool if kind == "boolean" else FP32)
-    wide = mask if kind == "boolean" else mask.double()
-    expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), wide, enable_gqa=True)
-    torch.testing.assert_close(attention.reference(q, k, v, mask, causal=False)[0], expected)
-
-
 def test_time_without_a_mask() -> None:
     """xgemm_unmasked: the same result for documents; for other masks the result without the mask."""
     for kind in MASKS:
@@ -109,29 +100,6 @@ def test_time_of_a_window_without_edges(monkeypatch: pytest.MonkeyPatch) -> None
         for i, s in enumerate(starts)
     ]
     torch.testing.assert_close(blocks.call(*inputs).view(4, 2, 16, 16), torch.cat(expected), atol=1e-5, rtol=1e-5)
-
-
-def test_flex_attention_keeps_to_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    monkeypatch.setattr(attention_peers, "flex", lambda: flex_attention)  # not compiled
-    p = Problem(1, 4, 2, 200, 256, 16, causal=True, window=70)
-    q, k, v = inputs_of(p)
-    expected, _ = attention.reference(q, k, v, causal=True, window=70)
-    with torch.inference_mode():
-        result = attention_peers.flex_window(q, k, v, window=70)
-    torch.testing.assert_close(result.double(), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_flex_attention_keeps_to_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    monkeypatch.setattr(attention_peers, "flex", lambda: flex_attention)  # not compiled
-    p = Problem(1, 2, 2, 256, 256, 16, mask="document")
-    q, k, v, mask = inputs_of(p)
-    expected = F.scaled_dot_product_attention(q, k, v, mask)
-    with torch.inference_mode():
-        torch.testing.assert_close(attention_peers.flex_documents(q, k, v, mask), expected, atol=1e-5, rtol=1e-5)
 
 
 # ---- peers -----------------------------------------------------------------------------------------------------------
@@ -195,12 +163,6 @@ def test_who_takes_what(fa3: list[dict]) -> None:
 
 
 # ---- case lists ------------------------------------------------------------------------------------------------------
-
-
-def test_random_cases_of_a_seed_stay_what_they_are() -> None:
-    """The figures of `random` and of `random_shapes` in the result files are of seeds."""
-    p, dtype = attention.random_problems(0)[0]
-    assert (p.name, dtype) == ("B26 H1 Q6210 KV6914 D96 causal", BF16)
 
 
 # ---- a whole run, and what is made of it -----------------------------------------------------------------------------

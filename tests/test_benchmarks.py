@@ -1,13 +1,11 @@
 """The benchmarks' own logic, on the CPU: what is compared, refused, timed, merged, written and shown."""
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import statistics
 import subprocess
-import types
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -133,10 +131,11 @@ def test_ways_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def ways(case: common.Case, l2: int) -> list[tuple[str, bool]]:
         bench = benchmark(gpu, common.Machine("NVIDIA H200", l2, copy_gbps=4284.0, read_gbps=4390.0), keep=False)
+        bench._block_s = 1e-3
         here = dataclasses.replace(case, make=lambda device, make=case.make: make(torch.device("cpu")))
         found = []
         for kind, graph, runners in bench._ways(here, here.make(gpu.device), [(c, {}) for c in here.contenders]):
-            common.interleave(runners, 1.0, 3, None)
+            common.interleave(runners, 0.0, 3, None)
             assert all(len(times) == 3 and min(times) > 0 for times in (r.measurement().times for r in runners))
             found.append((kind, graph))
         return found
@@ -179,71 +178,12 @@ def test_contenders_take_turns() -> None:
     assert len(runners[0].blocks) == 4 + 3  # no time left: still three rounds
 
 
-def test_blocks_are_long_beside_the_timers_own_warm_up() -> None:
-    log: list[tuple[str, int]] = []
-    runner = common.Runner(common.Contender("a", lambda: None), CountedTimer("a", log), calls=5)
-    runner.calibrate(0.1)
-    assert runner.number == 100 and runner.call_s == pytest.approx(2e-4)
-    assert runner.block_s == pytest.approx(0.102)  # Timer.timeit warms up with two runs
-    runner.calibrate(0.5e-3)  # a run is longer than the requested block
-    assert runner.number == 8 and runner.block_s == pytest.approx(10e-3)
-    common.interleave([runner], 100.0, 3, None)
-    measurement = runner.measurement()
-    assert measurement.number_per_run == 8 * 5 and measurement.raw_times == pytest.approx([8e-3] * 3)
-    assert measurement.median == pytest.approx(2e-4)
-
-
 def test_cold_calls_rotate_over_all_sets() -> None:
     seen: list[int] = []
     runner = common.eager_runner(common.Contender("x", lambda i: seen.append(i)), [(0,), (1,), (2,)])
     measurement = runner.block(2)
     assert seen == [0, 1, 2] * 4 and runner.calls == 3  # two turns to warm up, two timed
     assert measurement.number_per_run == 6 and measurement.task_spec.stmt == "turn()"
-
-
-class FakeEvent:
-    """A CUDA event on a device whose work takes as long as `FakeGraph.replay` says."""
-
-    now_ms = 0.0
-
-    def __init__(self, enable_timing: bool) -> None:
-        assert enable_timing
-
-    def record(self) -> None:
-        self.recorded_ms = FakeEvent.now_ms
-
-    def synchronize(self) -> None:
-        self.awaited = True
-
-    def elapsed_time(self, end: "FakeEvent") -> float:
-        assert end.awaited
-        return end.recorded_ms - self.recorded_ms
-
-
-def test_graph_replays_are_a_timers_statement(monkeypatch: pytest.MonkeyPatch) -> None:
-    class FakeGraph:
-        def replay(self) -> None:
-            FakeEvent.now_ms += 6.0
-
-    stream = types.SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: None)
-    for name, fake in {
-        "Stream": lambda: stream,
-        "current_stream": lambda: stream,
-        "stream": contextlib.nullcontext,
-        "CUDAGraph": FakeGraph,
-        "graph": lambda graph, stream: contextlib.nullcontext(),
-        "Event": FakeEvent,
-        "synchronize": lambda: None,
-    }.items():
-        monkeypatch.setattr(torch.cuda, name, fake)
-    captured: list[int] = []
-    contender = common.Contender("x", lambda i: captured.append(i))
-    runner = common.graph_runner(contender, [(0,), (1,)], 4, label="matmul")
-    assert captured == [0, 0, 1, 0, 1]  # once outside the graph
-    measurement = runner.block(10)
-    assert (measurement.stmt, measurement.label, measurement.number_per_run) == ("graph.replay()", "matmul", 40)
-    assert measurement.raw_times == pytest.approx([60e-3])  # device time, not the host's
-    assert measurement.median == pytest.approx(1.5e-3)
 
 
 @pytest.mark.cuda
@@ -257,54 +197,22 @@ def test_a_graph_takes_no_longer_than_its_calls() -> None:
 
 # ---- result files ----------------------------------------------------------------------------------------------------
 
-ROW_FIELDS = {
-    "case": str,
-    "shape": dict,
-    "dtype": str,
-    "mode": (str, type(None)),
-    "l2": str,
-    "graph": bool,
-    "contender": str,
-    "us": float,
-    "us_quartiles": list,
-    "tflops": (float, type(None)),
-    "gbps": (float, type(None)),
-    "floor_us": (float, type(None)),
-    "clock_mhz": type(None),  # nothing to read on a CPU
-    "watts": type(None),
-    "error": dict,
-}
-
 
 def test_file_of_a_cpu_run(tmp_path: Path) -> None:
     bench = benchmark(dataclasses.replace(CPU, out=tmp_path))
     bench.run([tiny_case(), dataclasses.replace(tiny_case(), name="other", groups=("peers",))])
     document = json.loads((tmp_path / "matmul.json").read_text())
     assert [row.pop("groups", None) for row in document["rows"]] == [None] * 2 + [["peers"]] * 2
-    assert list(document)[-1] == "rows"
     assert {"op", "gpu", "date", "commit", "versions", "clocks_mhz", "sources", "rows"} <= set(document)
-    assert set(document["versions"]) == {"torch", "cuda", "driver"}
     assert document["sources"] == {"paths": ["csrc/device"], "sha256": results.sources_digest(["csrc/device"])}
     assert document["machine_code"] is None  # a CPU's figures depend on no kernel
     assert [row["contender"] for row in document["rows"]] == ["xgemm", "torch"] * 2
-    for row in document["rows"]:
-        assert {name: row[name] for name in ROW_FIELDS} == row
-        for name, kind in ROW_FIELDS.items():
-            assert isinstance(row[name], kind), name
-        low, high = row["us_quartiles"]
-        assert 0 < low <= row["us"] <= high
+    for row, measurement in zip(document["rows"], bench.measurements, strict=True):
+        low, median, high = (1e6 * t for t in statistics.quantiles(measurement.times, n=4, method="inclusive"))
+        assert [row["us"], *row["us_quartiles"]] == pytest.approx([median, low, high], abs=1e-3)
         assert set(row["error"]) == {"fro", "max"} and 0 <= row["error"]["fro"] < 1e-5
+        assert row["clock_mhz"] is row["watts"] is None and isinstance(row["graph"], bool)
     assert document["rows"][0]["shape"] == {"m": 7, "n": 5, "k": 16, "batch": 1, "layout": "nn"}
-
-
-def test_a_row_has_its_measurements_median_and_quartiles() -> None:
-    bench = benchmark()
-    bench.run([tiny_case()])
-    assert [measurement.metadata for measurement in bench.measurements] == bench.rows != []
-    for measurement, row in zip(bench.measurements, bench.rows, strict=True):
-        low, median, high = statistics.quantiles(measurement.times, n=4, method="inclusive")
-        assert row["us"] == pytest.approx(median * 1e6, abs=1e-3)
-        assert row["us_quartiles"] == pytest.approx([low * 1e6, high * 1e6], abs=1e-3)
 
 
 def test_runs_merge_on_the_same_sources_and_kernels_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,6 +269,3 @@ def test_tune_sets_the_variable_for_its_variant_only(monkeypatch: pytest.MonkeyP
     assert [row["contender"] for row in rows] == ["chosen", "a", "b", "torch"]
     assert set(seen) == {"None", "a", "b"}
     assert os.environ["XGEMM_TEST_PLAN"] == "outside"
-
-
-# ---- what is typed wrong ---------------------------------------------------------------------------------------------

@@ -19,24 +19,19 @@ def planners(*families: str) -> list[Path]:
     return [CSRC / "matmul" / name for name in (*(f"{family}/plan.cpp" for family in families), *shared)]
 
 
-MATMUL = planners("wgmma", "simt", "bf16x3", "mma")
+MMA = planners("mma", "simt")
 WGMMA_PRODUCTS = [
     *(path for path in sorted((CSRC / "matmul" / "wgmma").glob("*.cu")) if path.stem != "bf16"),
     *(CSRC / "matmul" / name for name in ("bf16x3/launch.cu", "simt/float.cu", "simt/half.cu")),
     *planners("wgmma", "simt", "bf16x3"),
 ]
-CUDA_CORES = [
+SLICED = [
     *planners("simt", "gemv", "sliced"),
-    *(CSRC / "matmul" / "simt" / name for name in ("float.cu", "half.cu", "double.cu")),
-    *(CSRC / "matmul" / name for name in ("gemv/dot.cu", "gemv/sweep.cu", "sliced/sliced.cu")),
+    *(CSRC / "matmul" / name for name in ("gemv/sweep.cu", "sliced/sliced.cu")),
 ]
-
-REDUCE_PLANS = [CSRC / "reduce" / name for name in ("plan.cpp", "row_plan.cpp", "column_plan.cpp")]
 SOFTMAX = [
-    *sorted((CSRC / "softmax").glob("*.cu")),
-    *(CSRC / "softmax" / name for name in ("plan.cpp", "masked.cpp", "launch.cpp")),
-    *REDUCE_PLANS,
-    *(CSRC / "reduce" / name for name in ("launch.cpp", "reduce_logsumexp.cu")),
+    *(CSRC / "softmax" / name for name in ("softmax_shared.cu", "softmax_columns.cu", "plan.cpp")),
+    *(CSRC / "reduce" / name for name in ("plan.cpp", "row_plan.cpp", "column_plan.cpp")),
 ]
 
 
@@ -59,11 +54,9 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
         ("tf32", planners("tf32")),
         ("fp64", planners("fp64_mma")),
         ("bf16x3", planners("bf16x3")),
-        ("half", MATMUL),
+        ("mma", MMA),
         ("wgmma_products", WGMMA_PRODUCTS),
-        ("cuda_cores", CUDA_CORES),
-        ("attention", [CSRC / "attention" / "simt" / "plan.cpp"]),
-        ("reduce", [*REDUCE_PLANS, CSRC / "reduce" / "cast.cu"]),
+        ("sliced", SLICED),
         ("softmax", SOFTMAX),
     ],
 )

@@ -1,7 +1,6 @@
-"""The lab's exercises: skeletons compile and are right, right kernels pass the check, wrong ones do not."""
+"""The lab's exercises: skeletons compile, right kernels pass the check, wrong ones do not."""
 
 import shutil
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 
 from torch_ext.lab import __main__ as runner
-from torch_ext.lab import attention, exercise, ladders, measure, spilling
+from torch_ext.lab import attention, exercise, ladders, measure
 
 NUMBERS = list(exercise.EXERCISES)
 ROOT = Path(exercise.__file__).parents[2]
@@ -29,19 +28,6 @@ def off_by_one(kind):
         return out
 
     return run
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_skeletons_are_right_in_the_emulator(emulated, number):
-    e = exercise.EXERCISES[number]
-    program = emulated("exercise", exercise.SKELETONS / e.file)
-    done = subprocess.run([program, str(KINDS.index(e.kind))], capture_output=True, text=True, timeout=300)
-    assert done.stdout.strip() == "passed"
-
-
-def test_the_kernel_that_spills_in_the_emulator(emulated):
-    done = subprocess.run([emulated("exercise", spilling.SOURCE), "4"], capture_output=True, text=True, timeout=300)
-    assert done.stdout.strip() == "passed"
 
 
 @pytest.mark.parametrize("number", NUMBERS)

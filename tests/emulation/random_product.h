@@ -151,9 +151,10 @@ class RandomProduct {
            (has_plain_epilogue(p) ? "" : ", epilogue");
   }
 
-  /// launch(problem) runs the product. `error`: relative to the sum of the terms' magnitudes. Returns the results.
+  /// launch(problem) runs the product. `error`: relative to the sum of the terms' magnitudes. `rounded`: an operand's element as
+  /// the kernel multiplies it. Returns the results.
   template <class Launch>
-  Buffer<T> check(const std::string& kernel, double error, const Launch& launch) const {
+  Buffer<T> check(const std::string& kernel, double error, const Launch& launch, double (*rounded)(T) = number<T>) const {
     constexpr std::size_t kBehind = 64;
     const std::size_t count = static_cast<std::size_t>(problem.batches * m_ * n_);
     Buffer<T> out(count + kBehind, static_cast<T>(INFINITY));
@@ -168,7 +169,7 @@ class RandomProduct {
           for (std::int64_t c = 0; c < n_; ++c, ++at) {
             double sum = 0, most = 0;
             for (std::int64_t k = 0; k < k_; ++k) {
-              const double term = number(a_->at(i, j, r, k)) * number(b_->at(i, j, k, c));
+              const double term = rounded(a_->at(i, j, r, k)) * rounded(b_->at(i, j, k, c));
               sum += term, most += std::abs(term);
             }
             double y = 0, largest = 0;  // largest: of the rounded intermediate values
