@@ -70,7 +70,7 @@ def emulated() -> Callable[..., Path]:
         cuda_include()
     except RuntimeError as error:
         pytest.skip(str(error))
-    folder = Path(__file__).resolve().parents[1] / "build" / f"emulation{WORKER}"  # one per process
+    folder = Path(__file__).resolve().parents[1] / "build" / "emulation"
 
     @functools.cache
     def make(name: str, *more: Path, reads: bool = False) -> Path:

@@ -2,6 +2,8 @@
 reads the problems that `ask` writes.
 """
 
+import fcntl
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,10 +46,14 @@ def by_name(words: list[str]) -> Answer | None:
 
 
 def compiled(factory: pytest.TempPathFactory) -> Path:
-    """The program: the planners and the choice between them, compiled once per session."""
-    folder = factory.getbasetemp() / "matmul_planners"
-    if not folder.exists():
-        folder.mkdir()
+    """The program: the planners and the choice between them, compiled once for all processes of pytest-xdist."""
+    temporary = factory.getbasetemp()
+    folder = (temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary) / "matmul_planners"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (folder / "program").exists():
+            return folder / "program"
         planners = {*CSRC.glob("matmul/*/plan.cpp"), *CSRC.glob("matmul/plan/*.cpp"), CSRC / "matmul/order.cpp"}
         compile_host_code(folder, Path(__file__).with_suffix(".cpp"), *planners, "-o", "program")
     return folder / "program"

@@ -15,7 +15,7 @@ from test_attention import Reference, attention, attention_lse, check
 
 FOLDER = CSRC / "attention"
 SOURCES = [
-    *(FOLDER / "mma" / name for name in ("launch.cpp", "plan.cpp", "bf16.cu", "half.cu")),
+    *(FOLDER / "mma" / name for name in ("launch.cpp", "plan.cpp", "half.cu")),
     *(FOLDER / "tiles" / name for name in ("problem.cpp", "plan.cpp", "mask_tiles.cu", "merge.cu")),
 ]
 ROWS = [(1, 1), (5, 3), (16, 1), (3, 5), (2, 8), (1, 16)]  # positions, query heads per key head
@@ -25,22 +25,18 @@ attend = attend_fixture("attention_mma", SOURCES)
 
 
 def test_every_instantiation(attend: Attend) -> None:
-    """Each tile with each kind of mask and each dtype."""
+    """Each tile with each kind of mask."""
     cases = [
-        varied_case(dtype, seed, 3, 2, 1 + seed % 2, group, sq, 150 + 60 * (seed % 3), d, d, seed % 2, mask=mask)
-        for seed, (dtype, d, (sq, group), mask) in enumerate(
-            (dtype, d, rows, mask)
-            for dtype in ("bf16", "fp16")
-            for d in (64, 128, 256)
-            for rows in ((3, 2), (1, 7), (4, 4))
-            for mask in (0, 1, 2, 3)
+        varied_case(seed, 3, 2, 1 + seed % 2, group, sq, 150 + 60 * (seed % 3), d, d, seed % 2, mask=mask)
+        for seed, (d, (sq, group), mask) in enumerate(
+            (d, rows, mask) for d in (64, 128, 256) for rows in ((3, 2), (1, 7), (4, 4)) for mask in (0, 1, 2, 3)
         )
     ]
-    served = {(result.split()[1], case.dtype, case.mask) for case, result in zip(cases, attend(cases), strict=True)}
-    assert {tile for tile, _, _ in served} == {"0", "1", "2"} and len(served) == 24
+    served = {(result.split()[1], case.mask) for case, result in zip(cases, attend(cases), strict=True)}
+    assert served == {(tile, mask) for tile in "012" for mask in range(4)}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_cases(attend: Attend, seed: int) -> None:
     draw = random.Random(seed)
     cases = []
@@ -62,7 +58,7 @@ def test_long_keys_in_splits(attend: Attend) -> None:
         # The merge reads 32 splits and 128 columns at a time.
         Case(seed=21, sq=2, sk=73728, d=8, dv=8, first=2100),
         Case(seed=22, group=2, sq=3, sk=5000, d=256, dv=200, sinks=1),
-        Case("fp16", seed=23, group=2, sk=70000, d=16, dv=136),
+        Case(seed=23, group=2, sk=70000, d=16, dv=136),
     ]
     results = attend([replace(case, sm_count=132) for case in cases])
     splits = [int(result.split("splits ")[1].split(":")[0]) for result in results]
@@ -72,12 +68,12 @@ def test_long_keys_in_splits(attend: Attend) -> None:
 def test_a_cta_computes_all_splits_if_there_are_enough(attend: Attend) -> None:
     """With the bits of splits that are merged in memory, which the last batch alone has."""
     cases = [
-        Case("bf16", seed=31, sm_count=1, outer=5, group=4, sk=1300, last=1300, sinks=1),
-        Case("fp16", seed=32, sm_count=4, outer=4, inner=3, group=2, sq=3, sk=2100, d=128, dv=104, first=0, last=2098),
-        Case("bf16", seed=33, sm_count=1, outer=6, sq=2, sk=3000, d=128, dv=128, first=700, last=1901, softcap=4),
-        Case("bf16", seed=34, sm_count=1, outer=3, sk=9000, d=40, dv=24, special=1),
-        Case("bf16", seed=35, sm_count=1, outer=6, sk=1300, d=200, dv=200),  # larger heads: never
-        Case("bf16", seed=36, sm_count=1, outer=6, sk=1300, last=1300, mask=1),  # nor with a mask
+        Case(seed=31, sm_count=1, outer=5, group=4, sk=1300, last=1300, sinks=1),
+        Case(seed=32, sm_count=4, outer=4, inner=3, group=2, sq=3, sk=2100, d=128, dv=104, first=0, last=2098),
+        Case(seed=33, sm_count=1, outer=6, sq=2, sk=3000, d=128, dv=128, first=700, last=1901, softcap=4),
+        Case(seed=34, sm_count=1, outer=3, sk=9000, d=40, dv=24, special=1),
+        Case(seed=35, sm_count=1, outer=6, sk=1300, d=200, dv=200),  # larger heads: never
+        Case(seed=36, sm_count=1, outer=6, sk=1300, last=1300, mask=1),  # nor with a mask
     ]
     splits = [int(result.split("splits ")[1].split(":")[0]) for result in attend(cases)]
     assert splits == [1, 1, 1, 1, 6, 3]

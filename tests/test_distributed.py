@@ -108,20 +108,6 @@ def test_every_check_is_listed(results: dict[str, str | None]) -> None:
     assert set(results) <= set(CHECKS)
 
 
-def test_the_strategies_come_with_dtensor() -> None:
-    """They are imported only with DTensor, whose import takes far longer than torch_ext's."""
-    program = """
-import sys, torch, torch_ext
-assert "torch.distributed.tensor" not in sys.modules and "torch_ext.distributed" not in sys.modules
-from torch.distributed.tensor import DTensor
-assert "torch_ext.distributed" in sys.modules
-from torch._library.simple_registry import singleton
-for name in torch_ext.distributed._STRATEGIES:
-    assert singleton.find(f"xgemm::{name}").torch_dispatch_rules.find(DTensor)
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
 def test_every_operator_has_a_strategy() -> None:
     import torch_ext.distributed
 

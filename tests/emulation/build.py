@@ -6,6 +6,7 @@ The program includes "emulation.h" and csrc's headers as csrc's own files do. cs
 """
 
 import argparse
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -77,25 +78,32 @@ def _compile(source: Path, out: Path, includes: list[str], more: list[str]) -> N
         raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
 
 
-def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (), reads: bool = False) -> Path:
-    """Compiles and links `sources`; `folder` is a cache for later builds. `reads`: reads.cpp sees plain loads."""
+def _emulator(folder: Path) -> tuple[list[str], list[Path]]:
+    """The compiler's flags that find headers, and the emulator's objects."""
     cuda = cuda_include()
-    folder.mkdir(parents=True, exist_ok=True)
-    places = _translated(folder, [p.resolve() for p in sources])
     includes = [f"-I{p}" for p in (HERE, folder / "csrc", ROOT / "csrc")] + [f"-isystem{cuda}"]
     if (cuda / "cccl").is_dir():
         includes.append(f"-isystem{cuda / 'cccl'}")
 
     # The emulator itself is compiled only if it has changed.
-    parts = sorted(HERE.glob("*.cpp"))
+    parts = [*sorted(HERE.glob("*.cpp")), ROOT / "csrc" / "device" / "tensor_map.cpp"]
     state = hashlib.sha256(b"".join(p.read_bytes() for p in [*sorted(HERE.glob("*.h")), *parts, Path(__file__)]))
     objects = folder / f"emulator-{state.hexdigest()[:16]}"
     if not (objects / "complete").exists():
         objects.mkdir(exist_ok=True)
         for part in parts:
-            _compile(part, objects / f"{part.stem}.o", includes, ["-O2"])
+            _compile(part, objects / f"{part.parent.name}_{part.stem}.o", includes, ["-O2"])
         (objects / "complete").touch()
+    return includes, sorted(objects.glob("*.o"))
 
+
+def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (), reads: bool = False) -> Path:
+    """Compiles and links `sources`; `folder` is a cache for later builds. `reads`: reads.cpp sees plain loads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:  # several processes of tests share the folder
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        places = _translated(folder, [p.resolve() for p in sources])
+        includes, emulator = _emulator(folder)
     language = [
         "-include",
         str(HERE / "cuda_language.h"),
@@ -108,9 +116,7 @@ def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (),
     for place in places:
         linked.append(folder / f"{out.name}.{place.stem}.o")
         _compile(place, linked[-1], includes, language)
-    tensor_map = folder / "tensor_map_host.o"
-    _compile(ROOT / "csrc/device/tensor_map.cpp", tensor_map, includes, [])
-    command = ["g++", "-o", str(out), *map(str, linked), str(tensor_map), *map(str, sorted(objects.glob("*.o")))]
+    command = ["g++", "-o", str(out), *map(str, linked), *map(str, emulator)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr)

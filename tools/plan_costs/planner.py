@@ -111,7 +111,7 @@ class Planner:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text('#include "plan_costs.h"\n' + text)
         compiler = os.environ.get("CXX") or shutil.which("c++") or "c++"
-        flags = ["-std=c++20", "-O2", "-w", f"-I{folder}", f"-I{costs.CSRC}"]
+        flags = ["-std=c++20", "-O1", "-w", f"-I{folder}", f"-I{costs.CSRC}"]
         units = [PROGRAM, *folder.glob("matmul/**/*.cpp")]
         subprocess.run([compiler, *flags, *units, "-o", folder / "program"], check=True)
 

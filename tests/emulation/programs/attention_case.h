@@ -13,7 +13,6 @@ inline std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 /// The case of an input line; the fields: attention_wgmma.cpp.
 struct Case {
-  std::string dtype;
   std::uint64_t seed;
   int sm_count, outer, inner, group, sq, sk, d, dv, bshd, first, last, mask, heads, rows, special;
   double softcap;
@@ -25,7 +24,7 @@ template <class Check>
 int check_cases(const Check& check) {
   Case c;
   int failed = 0;
-  while (std::cin >> c.dtype >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >>
+  while (std::cin >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >>
          c.first >> c.last >> c.mask >> c.heads >> c.rows >> c.special >> c.softcap >> c.sinks >> c.aligned >> c.shared)
     failed += run_checks([&] { check(c); });
   return failed;

@@ -4,6 +4,7 @@
 // a row alone.
 #include <map>
 
+#include "device/numeric.cuh"
 #include "random_product.h"
 #include "softmax/launch.h"
 
