@@ -5,7 +5,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
 import torch
 from common import randn
 
@@ -22,13 +21,12 @@ def encoder(device: torch.device) -> torch.nn.Module:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_replaced_model_with_dynamic_sizes(strict: bool, device: torch.device) -> None:
+def test_a_replaced_model_with_dynamic_sizes(device: torch.device) -> None:
     model, x = encoder(device), randn(3, 5, 16, device=device)
     expected = {shape: model(torch.ones(*shape, 16, device=device)) for shape in [(3, 5), (2, 9)]}
     torch_ext.replace(model)
     sizes = {0: torch.export.Dim("batch", min=2, max=64), 1: torch.export.Dim("length", min=2, max=512)}
-    program = torch.export.export(model, (x,), dynamic_shapes=(sizes,), strict=strict)
+    program = torch.export.export(model, (x,), dynamic_shapes=(sizes,))
     assert operators(program) == {"xgemm.linear.default": 8, "xgemm.attention.default": 2}
     assert operators(program.run_decompositions()) == operators(program)  # no operator is decomposed
     for shape, wanted in expected.items():

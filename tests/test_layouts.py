@@ -1,5 +1,6 @@
 """Shape, strides, dtype and device of every operator's result: the fake's are the real ones, however the inputs lie."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -136,7 +137,8 @@ def test_a_size_that_is_not_known(op: str) -> None:
         with mode:
             size = torch.ones(9).nonzero().shape[0]
         symbol = size.node.expr
-        for chosen in choices(dims):
+        # Each layout with some of the sizes that are not known: every second one, from the first or from the second on.
+        for chosen in itertools.islice(choices(dims), "bhmnk".index(unknown) % 2, None, 2):
             with mode:
                 fakes = tensors(dims, chosen, SIZES | {unknown: size})
                 found = metadata(getattr(torch.ops.xgemm, op)(**fakes, **options))
