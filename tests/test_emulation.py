@@ -25,10 +25,7 @@ WGMMA_PRODUCTS = [
     *(CSRC / "matmul" / name for name in ("bf16x3/launch.cu", "simt/float.cu", "simt/half.cu")),
     *planners("wgmma", "simt", "bf16x3"),
 ]
-SLICED = [
-    *planners("simt", "gemv", "sliced"),
-    *(CSRC / "matmul" / name for name in ("gemv/sweep.cu", "sliced/sliced.cu")),
-]
+SLICED = [CSRC / "matmul" / "sliced" / "sliced.cu", *planners("sliced")]
 SOFTMAX = [
     *(CSRC / "softmax" / name for name in ("softmax_shared.cu", "softmax_columns.cu", "plan.cpp")),
     *(CSRC / "reduce" / name for name in ("plan.cpp", "row_plan.cpp", "column_plan.cpp")),
