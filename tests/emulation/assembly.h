@@ -13,9 +13,6 @@ template <class T>
 void block_index(T& to) {
   to = static_cast<T>(blockIdx.x);
 }
-inline void lane(unsigned& to) { to = static_cast<unsigned>(lane_index()); }
-inline void multiprocessor(unsigned& to) { to = blockIdx.x; }
-inline void timer(std::int64_t& to) { to = clock_ticks(); }
 inline float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.f, x) : x; }
 inline void reciprocal(float& to, float x) { to = flushed(1 / flushed(x)); }
 inline void exp2(float& to, float x) { to = flushed(exp2f(flushed(x))); }
@@ -32,15 +29,6 @@ void pair_max_nan(unsigned& to, unsigned a, unsigned b) {
   const T maximum{low, high};
   std::memcpy(&to, &maximum, 4);
 }
-template <class T>
-void pair_fma(unsigned& to, unsigned a, unsigned b, unsigned c) {
-  T x, y, z;
-  std::memcpy(&x, &a, 4), std::memcpy(&y, &b, 4), std::memcpy(&z, &c, 4);
-  const T sum{std::fma(static_cast<float>(x.x), static_cast<float>(y.x), static_cast<float>(z.x)),
-              std::fma(static_cast<float>(x.y), static_cast<float>(y.y), static_cast<float>(z.y))};
-  std::memcpy(&to, &sum, 4);
-}
-inline void permute(unsigned& to, unsigned a, unsigned b, unsigned selector) { to = __byte_perm(a, b, selector); }
 template <class To, class A, class B, class C>
 void multiply_add_wide(To& to, A a, B b, C c) {
   to = (To)(static_cast<std::int64_t>(a) * static_cast<std::int64_t>(b) + (std::int64_t)c);

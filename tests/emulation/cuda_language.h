@@ -47,7 +47,6 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
   if constexpr (std::is_floating_point_v<C>) return std::fmax(static_cast<C>(a), static_cast<C>(b));
   return static_cast<C>(a) < static_cast<C>(b) ? static_cast<C>(b) : static_cast<C>(a);
 }
-inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
@@ -74,30 +73,15 @@ inline double __dmul_rn(double a, double b) {
   volatile double product = a * b;
   return product;
 }
-inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fdividef(float a, float b) { return a / b; }
-inline float __expf(float x) { return std::exp(x); }
-inline float __logf(float x) { return std::log(x); }
-inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
-inline int __clzll(long long x) { return std::countl_zero(static_cast<unsigned long long>(x)); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __popcll(unsigned long long x) { return std::popcount(x); }
-inline unsigned __brev(unsigned x) {
-  unsigned y = 0;
-  for (int i = 0; i < 32; ++i) y |= (x >> i & 1) << (31 - i);
-  return y;
-}
-inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(std::uint64_t{a} * b >> 32); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
 }
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
   return static_cast<unsigned>((std::uint64_t{high} << 32 | low) >> (shift & 31));
-}
-inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
-  return static_cast<unsigned>((std::uint64_t{high} << 32 | low) << (shift & 31) >> 32);
 }
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const std::uint64_t bytes = std::uint64_t{b} << 32 | a;
@@ -110,13 +94,9 @@ inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
 }
 
 // Memory.
-inline std::size_t __cvta_generic_to_shared(const void* p, emulation::Where where = emulation::Where::current()) {
-  return emulation::shared_address_of(p, where);
-}
 inline void* __cvta_shared_to_generic(std::size_t address, emulation::Where where = emulation::Where::current()) {
   return emulation::shared_pointer(static_cast<std::uint32_t>(address), 1, 1, where);
 }
-inline std::size_t __cvta_generic_to_global(const void* p) { return reinterpret_cast<std::size_t>(p); }
 template <class T>
 T __ldg(const T* p) {
   return *p;
@@ -126,20 +106,10 @@ T __ldcg(const T* p) {
   return *p;
 }
 template <class T>
-T __ldcs(const T* p) {
-  return *p;
-}
-template <class T>
 void __stcs(T* p, T value) {
   *p = value;
 }
-template <class T>
-void __stcg(T* p, T value) {
-  *p = value;
-}
 inline void __threadfence() { emulation::maybe_yield(); }
-inline void __threadfence_block() { emulation::maybe_yield(); }
-inline void __threadfence_system() { emulation::maybe_yield(); }
 template <class T, class F>
 T emulated_atomic(T* p, F change) {
   emulation::maybe_yield();
@@ -153,10 +123,6 @@ T atomicAdd(T* p, std::type_identity_t<T> x) {
   return emulated_atomic(p, [&](T v) { return v + x; });
 }
 template <class T>
-T atomicSub(T* p, std::type_identity_t<T> x) {
-  return emulated_atomic(p, [&](T v) { return v - x; });
-}
-template <class T>
 T atomicMax(T* p, std::type_identity_t<T> x) {
   return emulated_atomic(p, [&](T v) { return std::max(v, x); });
 }
@@ -168,21 +134,6 @@ template <class T>
 T atomicOr(T* p, std::type_identity_t<T> x) {
   return emulated_atomic(p, [&](T v) { return v | x; });
 }
-template <class T>
-T atomicAnd(T* p, std::type_identity_t<T> x) {
-  return emulated_atomic(p, [&](T v) { return v & x; });
-}
-template <class T>
-T atomicExch(T* p, std::type_identity_t<T> x) {
-  return emulated_atomic(p, [&](T) { return x; });
-}
-inline unsigned atomicInc(unsigned* p, unsigned limit) {
-  return emulated_atomic(p, [&](unsigned v) { return v >= limit ? 0u : v + 1; });
-}
-template <class T>
-T atomicCAS(T* p, std::type_identity_t<T> compare, std::type_identity_t<T> x) {
-  return emulated_atomic(p, [&](T v) { return v == compare ? x : v; });
-}
 inline void __nanosleep(unsigned) { emulation::yield(true); }
 inline long long clock64() { return emulation::clock_ticks(); }
 
@@ -191,14 +142,10 @@ inline void __syncthreads(emulation::Where where = emulation::Where::current()) 
 inline int __syncthreads_or(int value, emulation::Where where = emulation::Where::current()) {
   return emulation::syncthreads_count(value, where) != 0;
 }
-inline int __syncthreads_count(int value, emulation::Where where = emulation::Where::current()) {
-  return emulation::syncthreads_count(value, where);
-}
 inline void __syncwarp(unsigned mask = 0xffffffffu, emulation::Where where = emulation::Where::current()) {
   int nothing = 0;
   emulation::warp_collective(mask, &nothing, [](emulation::Arguments32) {}, "__syncwarp", where);
 }
-inline unsigned __activemask() { return emulation::live_lanes(); }
 
 namespace emulation {
 
