@@ -7,6 +7,8 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import pytest
+import torch
+from common import randn
 
 Attend = Callable[["list[Case]"], "list[str]"]
 
@@ -102,3 +104,11 @@ def random_case(draw: random.Random, sq: int, group: int, sk: int, sm_counts: li
         aligned=draw.choice([0, 1]) if mask else 0,
         shared=draw.choice([0, 0, 1]) if mask else 0,
     )
+
+
+def decoding(
+    dtype: torch.dtype, sq: int, group: int, sk: int, d: int, dv: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Query, key and value on a GPU: two batches of two key heads, `group` query heads for each."""
+    shapes = (2, 2 * group, sq, d), (2, 2, sk, d), (2, 2, sk, dv or d)
+    return tuple(randn(*shape, dtype=dtype, device="cuda") for shape in shapes)

@@ -1131,32 +1131,6 @@ def test_bits_do_not_depend_on_strides_of_zero(dtype: torch.dtype) -> None:
             assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
 
 
-@pytest.mark.cuda
-@pytest.mark.parametrize("dtype", FLOATING)
-@pytest.mark.parametrize(("d", "dv"), [(64, 64), (128, 128), (96, 200)])
-def test_row_bits_do_not_depend_on_the_batch(dtype: torch.dtype, d: int, dv: int) -> None:
-    """One (batch, head) alone, and one query row alone, give the bits that they give in the full call."""
-    for sq, sk in [(1, 300), (5, 9000), (200, 1000), (129, 70000)]:
-        q, k, v = qkv(dtype, "cuda", sq=sq, sk=sk, d=d, dv=dv, batch=(3, 4))
-        full, full_lse = attention_lse(q, k, v)
-        one, one_lse = attention_lse(q[1:2, 2:3], k[1:2, 2:3], v[1:2, 2:3])
-        assert torch.equal(one[0, 0], full[1, 2]) and torch.equal(one_lse[0, 0], full_lse[1, 2])
-        row = sq // 2
-        if same_order(q, 1):
-            row_only = attention(q[1, 2, row : row + 1], k[1, 2], v[1, 2])
-            assert torch.equal(row_only[0], full[1, 2, row])
-        shared = attention(q[:, :, : sq // 2 + 1], k, v)
-        assert same_order(q, sq // 2 + 1) and torch.equal(shared, full[:, :, : sq // 2 + 1])
-
-
-def same_order(query: torch.Tensor, rows: int) -> bool:
-    """Do `rows` rows add in the order of query's rows? Ranges of row counts choose the kernel and the splits."""
-    limits = [48] if query.dtype is torch.float32 else []
-    if on_tensor_cores(query):
-        limits += [16, 64, 256, 1024]
-    return all((rows > limit) == (query.shape[-2] > limit) for limit in limits)
-
-
 # ---- the GPU as a whole ------------------------------------------------------------------------------------
 
 

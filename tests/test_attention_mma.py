@@ -1,6 +1,6 @@
 """csrc/attention/mma, attention of few rows by mma.sync: its plan, and the kernel itself in the emulator (no GPU).
 
-On a GPU of compute capability 9.0, calls that it serves against float64.
+On a GPU of compute capability 9.0, calls that it serves against float64; more in tests/test_attention_decode.py.
 """
 
 import random
@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attention_cases import Attend, Case, attend_fixture, random_case, varied_case
-from common import CSRC, compile_program, conversation, randn
-from test_attention import Reference, attention, attention_lse, check
+from attention_cases import Attend, Case, attend_fixture, decoding, random_case, varied_case
+from common import CSRC, compile_program, conversation
+from test_attention import Reference, attention, check
 
 FOLDER = CSRC / "attention"
 SOURCES = [
@@ -193,50 +193,6 @@ def by_mma() -> torch.device:
     return torch.device("cuda")
 
 
-def decoding(
-    dtype: torch.dtype, sq: int, group: int, sk: int, d: int, dv: int = 0
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    shapes = (2, 2 * group, sq, d), (2, 2, sk, d), (2, 2, sk, dv or d)
-    return tuple(randn(*shape, dtype=dtype, device="cuda") for shape in shapes)
-
-
-@pytest.mark.cuda
-@pytest.mark.sanitize
-def test_one_small_case_of_every_kernel(by_mma: torch.device) -> None:
-    for dtype in (torch.bfloat16, torch.float16):
-        for d in (40, 128, 256):
-            q, k, v = decoding(dtype, 3, 4, 300, d)
-            seen = torch.rand(2, 1, 3, 300, device=by_mma) < 0.7
-            check(q, k, v, enable_gqa=True)
-            check(q, k, v, attn_mask=seen, enable_gqa=True)
-            check(
-                q, k, v, attn_mask=torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, -torch.inf), enable_gqa=True
-            )
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("sq", "group"), ROWS)
-def test_rows(by_mma: torch.device, dtype: torch.dtype, sq: int, group: int) -> None:
-    for sk, d, dv in [
-        (1, 64, 64),
-        (129, 80, 80),
-        (1000, 128, 128),
-        (5003, 64, 128),
-        (20011, 128, 128),
-        (700, 256, 192),
-    ]:
-        args = decoding(dtype, sq, group, sk, d, dv)
-        check(*args, enable_gqa=True)
-        check(*args, enable_gqa=True, is_causal=True, causal_alignment="bottom_right")
-        check(*args, enable_gqa=True, window=(100, 0), causal_alignment="bottom_right", softcap=20.0)
-        check(*args, enable_gqa=True, sinks=randn(2 * group, device=by_mma))
-        check(*args, enable_gqa=True, attn_mask=torch.rand(sq, sk, device=by_mma) < 0.5)
-        for mask_dtype in (dtype, torch.float32):  # torch gives NaN with the latter, or refuses it
-            mask = randn(2, 1, 1, sk, dtype=mask_dtype, device=by_mma)
-            check(*args, enable_gqa=True, attn_mask=mask, half_peer=mask_dtype == dtype)
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_masks_of_any_strides(by_mma: torch.device, dtype: torch.dtype) -> None:
@@ -276,27 +232,3 @@ def test_non_finite_values(by_mma: torch.device, dtype: torch.dtype, bad: float)
         expected = Reference(q, k, v, enable_gqa=True).output
         for test in (torch.isnan, torch.isposinf, torch.isneginf):
             assert torch.equal(test(output), test(expected)), test
-
-
-@pytest.mark.cuda
-def test_row_bits_do_not_depend_on_the_batch(by_mma: torch.device) -> None:
-    for sk, d in [(1000, 64), (9000, 128), (3000, 256)]:
-        q, k, v = decoding(torch.bfloat16, 1, 8, sk, d)
-        for got, alone in zip(
-            attention_lse(q, k, v, enable_gqa=True),
-            attention_lse(q[1:, 8:], k[1:, 1:], v[1:, 1:], enable_gqa=True),
-            strict=True,
-        ):
-            assert torch.equal(got[1:, 8:], alone)
-
-
-@pytest.mark.cuda
-def test_in_a_graph(by_mma: torch.device) -> None:
-    args = decoding(torch.bfloat16, 1, 4, 9000, 128)
-    wanted = attention_lse(*args, enable_gqa=True)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        got = attention_lse(*args, enable_gqa=True)
-    for _ in range(3):
-        graph.replay()
-        assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))

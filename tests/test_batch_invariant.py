@@ -88,7 +88,8 @@ def check_batch(f: Rows, x: torch.Tensor) -> None:
 
 
 PRECISIONS = {torch.float32: ["highest", "ieee", "high", "medium"]}
-SIZES = [(1, 1), (3, 1000), (5, 4096), (64, 64), (260, 320), (300, 33), (512, 8192), (1000, 257), (2048, 1024)]
+SIZES = [(1, 1), (3, 1000), (5, 4096), (64, 64), (260, 320), (300, 33), (512, 8192), (512, 65536), (1000, 257)]
+SIZES += [(2048, 1024), (50257, 768)]
 
 
 @pytest.mark.cuda
@@ -96,8 +97,10 @@ SIZES = [(1, 1), (3, 1000), (5, 4096), (64, 64), (260, 320), (300, 33), (512, 81
 @pytest.mark.parametrize(("n", "k"), SIZES)
 def test_products(batch_invariant: None, n: int, k: int, dtype: torch.dtype) -> None:
     x, w, bias = (randn(*s, dtype=dtype, device="cuda") for s in ((ROWS, k), (n, k), (n,)))
+    residual = randn(n, dtype=dtype, device="cuda").expand(ROWS, n)
     for precision in PRECISIONS.get(dtype, ["highest"]):
-        check_rows(lambda x, p=precision: torch_ext.linear(x, w, bias, activation="gelu", precision=p), x)
+        options = {"activation": "gelu", "precision": precision}
+        check_rows(lambda x, o=options: torch_ext.linear(x, w, bias, residual=residual[: len(x)], **o), x)
         check_rows(lambda x, p=precision: torch_ext.matmul(x, w.T.contiguous(), precision=p), x)
         check_batch(lambda x, p=precision: torch_ext.matmul(x, w.T, precision=p), x)
         # Weights that lie otherwise are the same matrix.

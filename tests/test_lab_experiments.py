@@ -240,20 +240,6 @@ def test_scheduling_sees_waves(on_cpu):
     )
 
 
-def test_scheduling_where_an_sm_holds_one_block(on_cpu, monkeypatch):
-    monkeypatch.setattr("test_lab_experiments.AT_ONCE", [1])
-    rows = lab.run("scheduling", [1000])
-    at = {r["shape"]["blocks"]: r["us"] for r in rows if "used" in r}
-    assert at == {1: 1, 132: 1, 133: 2, 264: 2}
-    conclusion = lab.conclude(rows)
-    assert (
-        conclusion.shown
-        and "132 SMs and take 1.00 times as long as one, one on each; one more takes 2.0" in conclusion.text
-    )
-    pytest.importorskip("matplotlib")
-    assert lab.plot(rows).axes[-1].has_data()
-
-
 def test_runner_prints_and_writes(on_cpu, tmp_path, capsys):
     pytest.importorskip("rich")
     arguments = ["--only", "divergence", "reduction", "--quick", "--out", str(tmp_path)]
@@ -353,56 +339,6 @@ def test_a_conclusion_claims_what_its_rows_say(name, claim, field, factor, match
     assert claim not in lab.conclude(change(rows, field, factor, **match)).text
 
 
-def test_an_energy_model_fits_or_misses():
-    rows = [
-        row | {"joules": 1e-6 * row["us"] * (2 * (row["tflops"] or 0) + 0.1 * row["gbps"] + 150)}
-        for row in kept("roofline")
-    ]
-    assert "fit every point within 0%" in lab.conclude(rows).text
-    assert "miss a point by" in lab.conclude(change(rows, "joules", 2, dtype="float32", contender="64 steps")).text
-
-
-def test_the_copys_conclusion_is_of_bytes_in_flight(on_cpu):
-    rows = kept("copy")
-    assert "With as many blocks of 32 threads as an SM holds" in lab.conclude(rows).text
-    of_other_grids = [row for row in rows if row["shape"]["grid"] != "resident"]
-    assert "With one block of 32 threads an SM, 1, 2, 4" in lab.conclude(of_other_grids).text
-    rows = lab.run("copy", [1 << 10])
-    assert "With as many blocks of 32 threads as an SM holds" in lab.conclude(rows).text
-    in_flight = {
-        r["shape"]["grid"]: r["in_flight"] for r in rows if r["shape"]["threads"] == 32 and r["shape"]["loads"] == 8
-    }
-    assert in_flight == {"full": 32 * 1024, "resident": 32 * 1024, "one_per_sm": 1024}
-
-
-def test_bank_conflicts_are_not_blamed_for_registers(on_cpu):
-    rows = lab.run("tiling", SIZES["tiling"])
-    assert "32-way bank conflicts cost" in lab.conclude(rows).text
-    assert "not for its banks alone" in lab.conclude(change(rows, "registers", 2, contender="conflicting 32")).text
-    unknown = [{key: value for key, value in row.items() if key != "registers"} for row in rows]
-    assert "not for its banks alone" in lab.conclude(unknown).text
-
-
-def test_conclusions_of_few_sizes():
-    softmax = [row for row in kept("softmax") if row["shape"]["cols"] >= 4096]
-    assert "stays in a cache" in lab.conclude(kept("softmax")).text
-    assert "stays in a cache" not in lab.conclude(softmax).text and "At 32768 columns" in lab.conclude(softmax).text
-    for low, high in ((1 << 20, 1 << 30), (1 << 12, 1 << 17)):
-        some = [row for row in kept("latency") if row["shape"]["shared"] or low <= row["shape"]["bytes"] <= high]
-        assert "leave out" in lab.conclude(some).text
-
-
-def test_numbers_that_are_no_powers_of_two(on_cpu):
-    assert [measure.amount(n) for n in (1, 1 << 24, 1000, 1023)] == ["2^0", "2^24", "1,000", "1,023"]
-    rows = lab.run("reduction", [1000, 1023])
-    assert {row["case"] for row in rows} == {"1,000", "1,023"} and "Of 1,023 numbers" in lab.conclude(rows).text
-
-
-def test_attention_of_more_positions_than_usual(on_cpu):
-    rows = lab.run("attention", [96])  # of 64
-    assert {row["shape"]["batch"] for row in rows} == {1}
-
-
 def test_attention_leaves_out_what_does_not_fit(on_cpu, monkeypatch):
     right = STAND_INS.attention
 
@@ -414,16 +350,6 @@ def test_attention_leaves_out_what_does_not_fit(on_cpu, monkeypatch):
     monkeypatch.setattr(STAND_INS, "attention", small_gpu)
     steps = {row["contender"] for row in lab.run("attention", [16])}
     assert "01_materialised" not in steps and "02_row_a_warp" in steps
-
-
-def test_the_line_of_littles_law_is_this_gpus():
-    pytest.importorskip("matplotlib")
-    h200 = kept("copy")
-    h100 = change(h200, "gbps", 3350 / 4800)
-    for rows, label in ((h200, "H200: 12 KiB"), (h100, "H100: 9 KiB"), (change(h200, "gbps", 0.5), None)):
-        labels = [line.get_label() for line in lab.plot(rows, "x").axes[1].lines]
-        found = [text for text in labels if text.startswith("latency")]
-        assert found == ([f"latency x bandwidth, {label}"] if label else [])
 
 
 def test_the_clock_is_the_current_devices(monkeypatch):

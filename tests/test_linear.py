@@ -186,23 +186,6 @@ def test_mixed_devices() -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_a_row_has_the_same_bits_in_any_batch(batch_invariant: None, dtype: torch.dtype, activation: str) -> None:
-    """gemv, tile and split kernels round the epilogue alike, too."""
-    for n, k in [(260, 320), (512, 8192)]:
-        x, w, bias = (randn(*s, dtype=dtype, device="cuda") for s in ((600, k), (n, k), (n,)))
-        residual = randn(600, n, dtype=dtype, device="cuda")
-        full = linear(x, w, bias, activation=activation, residual=residual)
-        for m in (1, 2, 4, 5, 16, 17, 64, 65, 129, 300):
-            assert torch.equal(linear(x[:m], w, bias, activation=activation, residual=residual[:m]), full[:m]), (
-                n,
-                k,
-                m,
-            )
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("dtype", FLOATING)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_shapes_of_every_tensor_tile(dtype: torch.dtype, activation: str) -> None:
     """The epilogue of the tensor-core kernels: few rows, ragged edges, odd n, splits of K, large tiles."""
     for m, n, k in [(1, 1000, 512), (70, 768, 5000), (129, 133, 100), (300, 520, 264), (260, 2304, 768)]:

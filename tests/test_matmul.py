@@ -464,23 +464,6 @@ def test_half_rows_have_the_same_bits_in_any_batch(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize(("n", "k"), [(4096, 4096), (512, 65536), (1000, 1000), (133, 777), (50257, 768)])
-def test_a_row_has_the_same_bits_in_any_batch(batch_invariant: None, n: int, k: int) -> None:
-    rows = 4096 if n * k <= 1 << 24 else 300
-    a, b = randn(rows, k, device="cuda"), randn(k, n, device="cuda")
-    full = matmul(a, b)
-    for m in (1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 300):
-        assert torch.equal(matmul(a[:m], b), full[:m]), m
-    for i in (0, 1, rows // 2, rows - 1):
-        assert torch.equal(matmul(a[i : i + 1], b)[0], full[i])
-        assert torch.equal(matmul(a[i], b), full[i])
-    folded = a[:300].view(20, 15, k)
-    assert torch.equal(matmul(folded, b).view(300, n), full[:300])
-    batched = matmul(folded, b.expand(20, k, n).clone() if n * k < 1 << 20 else b.expand(20, k, n))
-    assert torch.equal(batched.view(300, n), full[:300])
-
-
-@pytest.mark.cuda
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize(("n", "k"), [(3, 700), (70, 64), (260, 4100), (488, 3808), (1000, 320)])
 def test_a_rows_bits_do_not_depend_on_strides_or_batch_dims(
