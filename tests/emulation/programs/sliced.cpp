@@ -20,7 +20,9 @@ void check(std::uint64_t seed) {
   Random random{seed * 7919 + 2};
   const int m = random.one_in(4) ? random(1, 4) : size(random, random.one_in(3) ? 140 : 40),
             n = random.one_in(4) ? random(1, 4) : size(random, random.one_in(3) ? 140 : 40),
-            k = size(random, random.one_in(2) ? 60 : random.one_in(2) ? 500 : 2100);
+            k = size(random, random.one_in(2)   ? 60
+                             : random.one_in(2) ? 500
+                                                : 2100);
   const RandomProduct<float> product(random, {}, m, n, k, seed);
   const auto& tile = kSlicedTiles[seed % 2];
   auto plan = *plan_sliced(product.problem, kGpu, std::string(tile.name) + (random.one_in(2) ? "_apart" : ""));
@@ -28,9 +30,9 @@ void check(std::uint64_t seed) {
   if (!plan.apart)
     plan.splits = random(1, static_cast<int>(std::clamp<std::int64_t>(chunks / kSlicedWarps, 1, kSlicedMaxSplits)));
   emulation::launch_options() = {.seed = seed};
-  product.check(std::string(tile.name) + (plan.apart ? "_apart" : "/" + std::to_string(plan.splits)) + " seed " +
-                    std::to_string(seed),
-                0x1p-40, [&](const Problem& p) { launch_sliced(p, plan, nullptr); });
+  product.check(
+      std::string(tile.name) + (plan.apart ? "_apart" : "/" + std::to_string(plan.splits)) + " seed " + std::to_string(seed),
+      0x1p-40, [&](const Problem& p) { launch_sliced(p, plan, nullptr); });
 }
 
 }  // namespace
