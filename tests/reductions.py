@@ -19,26 +19,8 @@ CUDA = torch.device("cuda")
 # Around the boundaries of the plans: a 16-byte vector of each dtype; in reductions a few lanes, a warp, a block, a wide
 # block and split blocks; in softmax lanes, a warp, a block and clusters. Also primes and vocabularies.
 LENGTHS = [1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 511, 513, 1000, 1023, 1024, 1025]
-LONG_LENGTHS = [
-    2047,
-    2049,
-    4095,
-    4096,
-    4097,
-    8191,
-    8193,
-    16384,
-    16385,
-    30011,
-    32767,
-    32768,
-    32769,
-    50257,
-    65537,
-    131072,
-    131073,
-    262143,
-]
+LONG_LENGTHS = [2047, 2049, 4095, 4096, 4097, 8191, 8193, 16384, 16385, 30011, 32767, 32768, 32769, 50257, 65537]
+LONG_LENGTHS += [131072, 131073, 262143]
 
 # (shape, dim): one and several dims, merged or not, first, middle and last; columns wide, narrow, ragged.
 DIMS = [
@@ -152,18 +134,8 @@ LAYOUTS = {
 
 # For the sanitizers: rows of a few lanes, a warp, a block and several blocks, of whole vectors and not; columns, split
 # or not.
-SMALL_CASES = [
-    ((5, 77), 1),
-    ((19, 80), 1),
-    ((9, 1040), 1),
-    ((3, 9001), 1),
-    ((2, 70000), 1),
-    ((257, 33), 0),
-    ((601, 13), 0),
-    ((64, 1, 33), 1),
-    ((9000, 40), 0),
-    ((70, 301), 0),
-]
+SMALL_CASES = [((5, 77), 1), ((19, 80), 1), ((9, 1040), 1), ((3, 9001), 1), ((2, 70000), 1), ((257, 33), 0)]
+SMALL_CASES += [((601, 13), 0), ((64, 1, 33), 1), ((9000, 40), 0), ((70, 301), 0)]
 SMALL_LAYOUTS = ["contiguous", "misaligned", "permuted"]  # vectors, vectors at odd addresses, single elements
 
 

@@ -99,19 +99,8 @@ int main() {
 }
 """
 PLAN = [
-    *(
-        "tile",
-        "packed",
-        "row_tiles",
-        "tiles",
-        "splits",
-        "split_keys",
-        "partial_rows",
-        "ctas",
-        "shares_items",
-        "head_size",
-    ),
-    *("value_size", "shared_bytes", "own_splits"),
+    *("tile", "packed", "row_tiles", "tiles", "splits", "split_keys", "partial_rows", "ctas", "shares_items"),
+    *("head_size", "value_size", "shared_bytes", "own_splits"),
 ]
 H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # per CTA
 

@@ -63,18 +63,8 @@ def run(tmp_path: Path) -> Callable[..., tuple[subprocess.CompletedProcess[str],
     def command(*arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
         result = tmp_path / "fuzz.json"
         result.unlink(missing_ok=True)
-        whole = [
-            sys.executable,
-            "-m",
-            "tools.fuzz",
-            "--device",
-            "cpu",
-            "--jobs",
-            "1",
-            "--json",
-            str(result),
-            *arguments,
-        ]
+        options = ["--device", "cpu", "--jobs", "1", "--json", str(result), *arguments]
+        whole = [sys.executable, "-m", "tools.fuzz", *options]
         ran = subprocess.run(whole, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
         return ran, json.loads(result.read_text()) if result.exists() else {}
 

@@ -78,14 +78,20 @@ void check(const Problem& p, Random& random, std::uint64_t seed) {
   }
   if (special)
     for (const double x : {double(INFINITY), double(NAN), 60000.})
-      numbers[place(random(0, int(p.outer) - 1), random(0, int(p.length) - 1), random(0, int(p.columns) - 1))] = static_cast<T>(x);
+      numbers[place(random(0, int(p.outer) - 1), random(0, int(p.length) - 1), random(0, int(p.columns) - 1))] =
+          static_cast<T>(x);
   if (special && random.one_in(2))  // a row without a finite number
     for (std::int64_t n = 0; n < p.length; ++n) numbers[place(0, n, 0)] = static_cast<T>(-INFINITY);
 
   const std::int64_t offset = random(0, 7);
   const std::vector<O> got = run<T, O>(p, numbers, offset, seed);
-  const double rounding = std::is_same_v<O, bf16> ? 0x1p-7 : sizeof(O) == 2 ? 0x1p-10 : sizeof(T) == 8 ? 1e-13 : 2e-6,
-               least = p.log ? (sizeof(T) == 8 ? 1e-14 : 2e-6) : sizeof(O) == 2 ? 0x1p-24 : 1e-37;
+  const double rounding = std::is_same_v<O, bf16> ? 0x1p-7
+                          : sizeof(O) == 2        ? 0x1p-10
+                          : sizeof(T) == 8        ? 1e-13
+                                                  : 2e-6,
+               least = p.log            ? (sizeof(T) == 8 ? 1e-14 : 2e-6)
+                       : sizeof(O) == 2 ? 0x1p-24
+                                        : 1e-37;
   for (std::int64_t outer = 0; outer < p.outer; ++outer)
     for (std::int64_t column = 0; column < p.columns; ++column) {
       const auto x = [&](std::int64_t n) { return number(numbers[place(outer, n, column)]); };
@@ -97,8 +103,8 @@ void check(const Problem& p, Random& random, std::uint64_t seed) {
       for (std::int64_t n = 0; n < p.length; ++n) {
         const double expected = p.log ? x(n) - most - std::log(sum) : std::exp(x(n) - most) / sum,
                      value = number(got[static_cast<std::size_t>(outer * p.row() + n * p.columns + column)]);
-        const bool right = nan ? std::isnan(value)
-                               : value == expected || std::abs(value - expected) <= std::abs(expected) * rounding + least;
+        const bool right =
+            nan ? std::isnan(value) : value == expected || std::abs(value - expected) <= std::abs(expected) * rounding + least;
         require(right, what + ": " + std::to_string(value) + " instead of " + std::to_string(expected));
       }
     }
@@ -116,12 +122,12 @@ void check(const Problem& p, Random& random, std::uint64_t seed) {
 
 int main(int argc, char** argv) {
   // Rows of a warp, of a team (few rows), of a CTA, of clusters; columns of a CTA and of clusters.
-  constexpr std::int64_t kShapes[][3] = {{1029, 301, 1}, {21, 301, 1}, {6, 1501, 1}, {2, 9001, 1}, {1, 33000, 1}, {5, 17, 9},
+  constexpr std::int64_t kShapes[][3] = {{1029, 301, 1}, {21, 301, 1}, {6, 1501, 1}, {2, 9001, 1},  {1, 33000, 1}, {5, 17, 9},
                                          {2, 130, 40},   {2, 530, 11}, {2, 300, 16}, {1, 1100, 70}, {3, 9000, 3}};
   std::uint64_t seeds = 0;
   const int status = run_seeds(argc, argv, [&](std::uint64_t seed) {
     Random random{seed * 7919 + 1};
-    const auto any = [&](const std::int64_t (&sizes)[3]) {
+    const auto any = [&](const std::int64_t(&sizes)[3]) {
       const Problem p{sizes[0], sizes[1], sizes[2], random.one_in(2) ? 0 : random(1, 9), random.one_in(2), random.one_in(4)};
       switch (random(0, 4)) {
         case 0: return check<float, float>(p, random, seed);
