@@ -7,7 +7,7 @@
 #include "device/vector.cuh"
 #include "device/warp.cuh"
 #include "matmul/bf16x3/plan.h"
-#include "matmul/meeting.cuh"
+#include "matmul/split_k/meeting.cuh"
 #include "matmul/simt/launch.h"
 
 namespace xgemm::matmul {
@@ -62,7 +62,7 @@ struct Fallback {
   unsigned char lifts[kWarps][16];
 };
 
-/// Shared memory of a CTA. Stage: where sums are rearranged to rows of C in memory.
+/// Shared memory of a CTA, and where its parts begin. Stage: where sums are rearranged to rows of C in memory.
 template <class Config>
 struct Shared {
   static constexpr Bf16x3Config kConfig = Config::kValue;
@@ -77,6 +77,26 @@ struct Shared {
   static constexpr int kSlotsB = (227 * 1024 - kOtherBytes) / kSlotBytesB;
   static constexpr int kBytes = kOtherBytes + kSlotsB * kSlotBytesB;
   static_assert(kSlotsB >= 2 && 8 * (64 + kConfig.rows) * 4 <= kStageBytes);
+
+  unsigned char *slots_b, *slots_a;
+  float* stages;          ///< [consumer]
+  unsigned char* copies;  ///< of A: [block ahead][row of a unit][unit]
+  Pipeline<kSlotsB> pipeline_b;
+  Pipeline<kSlotsA> pipeline_a;
+  std::uint32_t* lost_a;  ///< [slot][splitting warp]
+  MeetingShare* shares;   ///< [consumer]
+  Fallback& fallback;
+
+  __device__ __forceinline__ explicit Shared(unsigned char* memory)
+      : slots_b(memory + swizzle_padding(memory)),
+        slots_a(slots_b + kSlotsB * kSlotBytesB),
+        stages(reinterpret_cast<float*>(slots_a + kSlotsA * kSlotBytesA)),
+        copies(reinterpret_cast<unsigned char*>(stages) + 2 * kStageBytes),
+        pipeline_b{reinterpret_cast<ptx::Barrier*>(copies + kAhead * kCopyBytes)},
+        pipeline_a{pipeline_b.empty + kSlotsB},
+        lost_a(reinterpret_cast<std::uint32_t*>(pipeline_a.empty + kSlotsA)),
+        shares(reinterpret_cast<MeetingShare*>(lost_a + 8 * kSlotsA)),
+        fallback(*reinterpret_cast<Fallback*>(shares + 2)) {}
 };
 
 /// Each role computes its warp: ptxas spills values that are computed before the roles branch.

@@ -40,6 +40,7 @@ struct Scheduler {
   __device__ __forceinline__ bool done() const { return unit >= last; }
   /// Does this CTA compute all blocks of the tile?
   __device__ __forceinline__ bool whole() const { return kWhole || taken == g.units; }
+  __device__ __forceinline__ bool last_tile() const { return unit + taken >= last; }
   __device__ __forceinline__ void advance() {
     unit += taken;
     if (!done()) open();

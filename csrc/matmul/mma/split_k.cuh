@@ -1,7 +1,7 @@
 // Adds the sums of a tile's splits of K (fp32 in tf32), one CTA each, and stores C: the CTAs meet and share the addition.
 #pragma once
 #include "matmul/epilogue/quad.cuh"
-#include "matmul/meeting.cuh"
+#include "matmul/split_k/meeting.cuh"
 
 namespace xgemm::matmul::mma_detail {
 

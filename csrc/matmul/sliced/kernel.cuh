@@ -225,19 +225,12 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
     for (int w = 1; w < kWarps; ++w) add(sum, warp_sum(of_warps + w * (Shape::kRing / 2) + place(quad)));
     return sum;
   };
-  const auto alpha = static_cast<float>(p.alpha);
   const auto store = [&](int quad, const Sums& sum) {
     const int row = quad / kQuads, column = quad % kQuads * 4, count = columns - column;
     if (row >= rows || count <= 0) return;
     Quad<float> x{
         {static_cast<float>(sum.v[0]), static_cast<float>(sum.v[1]), static_cast<float>(sum.v[2]), static_cast<float>(sum.v[3])}};
-    if (args.plain) {  // a separate path: loading the other one's code takes long
-#pragma unroll
-      for (float& v : x.v) v = fmaf(alpha, v, 0.f);
-    } else {
-      const auto epilogue = batch ? make_epilogue<float, float>(p, batch) : make_epilogue_at<float, float>(p);
-      x = epilogue.template quad<float>(x, row0 + row, col0 + column, count);
-    }
+    x = finished_quad(p, args.plain, static_cast<int>(batch), row0 + row, col0 + column, x, count);
     store_row_quad(static_cast<float*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row0 + row) * p.n + col0 + column, x,
                    count, p.n);
   };

@@ -9,7 +9,7 @@
 #include "device/index_map.h"
 #include "device/pipeline.cuh"
 #include "device/shared_memory.cuh"
-#include "matmul/meeting.cuh"
+#include "matmul/split_k/meeting.cuh"
 #include "matmul/simt/launch.h"
 #include "matmul/wgmma/plan.h"
 

@@ -4,7 +4,7 @@
 #include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "matmul/epilogue/store_rows.cuh"
-#include "matmul/meeting.cuh"
+#include "matmul/split_k/meeting.cuh"
 #include "matmul/wgmma/schedule.cuh"
 
 namespace xgemm::matmul::wgmma_detail {

@@ -1,0 +1,54 @@
+// Adds the partial sums of a tile's splits of K in order, through memory, in the launch that computes them: a second launch would
+// cost 1 us and more, and a cluster (wgmma/split_k.cuh) has at most eight CTAs.
+//
+// The threads that have a split's sums (a CTA's, or a warpgroup's) write them, meet those of the other splits (meeting.cuh) and
+// add a share of the tile each. Up to kMostLanes lanes of a warp share an element: each adds a run of splits in order, and their
+// sums are added in pairs. How many lanes depends on the sizes alone, and so do the bits.
+#pragma once
+#include "device/warp.cuh"
+#include "matmul/epilogue/quad.cuh"
+#include "matmul/split_k/meeting.cuh"
+
+namespace xgemm::matmul {
+
+/// Called by all kThreads threads after they have written their sums. Of `splits` splits; `stays`: the threads have no other
+/// work. The tile's sums are counted in fours: `at(unit, split)` is the address of unit 0 to units - 1, or null if out of bounds;
+/// all lanes of a warp call `finish(unit, sum, whether this lane has the sum)`. `sync`: a barrier of the kThreads threads.
+template <int kThreads, int kMostLanes, int kDeep, class Sync, class At, class Finish>
+__device__ __forceinline__ void add_splits(Meeting& meeting, int splits, bool stays, MeetingShare* share, int thread, int units,
+                                           const Sync& sync, const At& at, const Finish& finish) {
+  sync();
+  if (thread == 0) *share = meet(meeting, static_cast<unsigned>(splits), stays);
+  sync();
+  const int of = static_cast<int>(share->of), rank = static_cast<int>(share->rank), lane = thread % kWarpSize;
+  if (of > 0) {
+    int lanes = 1;  // of a unit
+    while (lanes < kMostLanes && 2 * lanes <= splits && 2 * lanes * units <= kThreads * splits) lanes *= 2;
+    const int at_once = kWarpSize / lanes, run = (splits + lanes - 1) / lanes, first = lane / at_once * run,
+              end = min(splits, first + run);
+#pragma unroll 1
+    for (int base = (thread / kWarpSize * of + rank) * at_once; base < units; base += kThreads / lanes * of) {
+      const int unit = base + lane % at_once;
+      const bool exists = unit < units && at(unit, 0) != nullptr;
+      Quad<float> sum{};
+#pragma unroll 1
+      for (int split = first; split < end && exists; split += kDeep) {
+        float4 partial[kDeep];  // loaded together
+#pragma unroll
+        for (int i = 0; i < kDeep; ++i)
+          partial[i] = split + i < end ? __ldcg(reinterpret_cast<const float4*>(at(unit, split + i))) : float4{};
+#pragma unroll
+        for (const float4& x : partial) sum.v[0] += x.x, sum.v[1] += x.y, sum.v[2] += x.z, sum.v[3] += x.w;
+      }
+#pragma unroll 1
+      for (int apart = at_once; apart < kWarpSize; apart *= 2) {
+#pragma unroll
+        for (float& x : sum.v) x += __shfl_xor_sync(kFullWarp, x, apart);
+      }
+      finish(unit, sum, exists && lane < at_once);
+    }
+  }
+  if (thread == 0) depart(meeting, static_cast<unsigned>(splits));
+}
+
+}  // namespace xgemm::matmul
