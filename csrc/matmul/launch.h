@@ -20,7 +20,7 @@ void launch_mma_tf32(const Problem& p, const MmaPlan& plan, void* counters, floa
 void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream);
 
 // False: the driver refused a tensor map, nothing was launched.
-bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, unsigned* counters, float* partials,
+bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, void* counters, float* partials,
                  cudaStream_t stream);
 bool launch_bf16x3(const Problem& p, const Bf16x3Plan& plan, void* counters, float* partials, cudaStream_t stream);
 /// The same for the elements that fp16 parts cannot represent, by a plan of plan_bf16x3_fallback. `list`: its

@@ -1,5 +1,4 @@
-// tf32: the kernel's configuration, its arguments and its shared memory, which tiles a CTA takes, and how warpgroups that add
-// partial sums find the last of them.
+// tf32: the kernel's configuration, its arguments and its shared memory, and which tiles a CTA takes.
 #pragma once
 #include <cuda.h>
 
@@ -10,6 +9,7 @@
 #include "device/shared_memory.cuh"
 #include "device/tile_order.cuh"
 #include "device/vector.cuh"
+#include "matmul/split_k/meeting.cuh"
 #include "matmul/tf32/plan.h"
 
 namespace xgemm::matmul {
@@ -39,12 +39,12 @@ struct Tf32Arguments {
   int last_x, last_y;              ///< largest first lines of a tile
   unsigned items, splits;          ///< tiles times `splits`; with more than one split, as many CTAs as items
   unsigned blocks, split_blocks;   ///< blocks of K, and of a split
-  unsigned* counters;              ///< [level][CTA][warpgroup]
-  float* partials;                 ///< [CTA][warpgroup][quad of a thread's sums][thread]
+  Meeting* meetings;               ///< [tile][warpgroup]
+  float* partials;                 ///< [CTA][warpgroup][row of its part of C][column]
 };
 
 /// Fills all arguments but the tensor maps, slot_bytes and the largest first lines.
-inline void describe_tiles(Tf32Arguments& g, const Problem& p, const Tf32Plan& plan, unsigned* counters, float* partials) {
+inline void describe_tiles(Tf32Arguments& g, const Problem& p, const Tf32Plan& plan, void* counters, float* partials) {
   const bool swapped = plan.swap_ab;
   g.problem = p;
   g.swapped = swapped;
@@ -54,12 +54,12 @@ inline void describe_tiles(Tf32Arguments& g, const Problem& p, const Tf32Plan& p
   g.items = static_cast<unsigned>(plan.tiles_x * plan.tiles_y * p.batches * plan.splits);
   g.splits = static_cast<unsigned>(plan.splits);
   g.blocks = static_cast<unsigned>(plan.blocks), g.split_blocks = static_cast<unsigned>(plan.split_blocks);
-  g.counters = counters, g.partials = partials;
+  g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
 }
 
 namespace tf32_detail {
 
-/// Shared memory of a CTA: slots, a warp's sums on their way to C (store.cuh), barriers and flags.
+/// Shared memory of a CTA: slots, a warp's sums on their way to C (store.cuh), barriers and MeetingShares.
 template <class Config>
 struct Shared {
   static constexpr Tf32Config kConfig = Config::kValue;
@@ -67,7 +67,7 @@ struct Shared {
   static constexpr int kStage = 640;                            ///< floats of a warp's stage
   static constexpr int kDepth = kTf32TileK * kConfig.blocks();  ///< k of a slot
   static constexpr int kBytesX = kConfig.x() * kDepth * 4, kBytesY = kConfig.y() * kDepth * 4, kSlotBytes = kBytesX + kBytesY;
-  static constexpr int kRest = kWarps * kStage * 4 + kSwizzlePattern + 256 /* barriers, flags */, kRoom = 227 * 1024;
+  static constexpr int kRest = kWarps * kStage * 4 + kSwizzlePattern + 256 /* barriers, MeetingShares */, kRoom = 227 * 1024;
   static constexpr int kSlots = (kRoom - kRest) / kSlotBytes < 8 ? (kRoom - kRest) / kSlotBytes : 8;
   static constexpr int kBytes = kRest + kSlots * kSlotBytes;
   static_assert(kSlots >= 3);
@@ -92,9 +92,9 @@ template <class Config>
 struct Item {
   int x, y, batch;  ///< the tile's first lines
   int block, end;   ///< blocks of K
-  unsigned split;
+  unsigned tile, split;
   __device__ __forceinline__ Item(const Tf32Arguments& g, unsigned item) {
-    const unsigned tile = g.splits == 1 ? item : item / g.splits;
+    tile = g.splits == 1 ? item : item / g.splits;
     split = item - tile * g.splits;
     block = static_cast<int>(split * g.split_blocks);
     end = static_cast<int>(min(g.blocks, (split + 1) * g.split_blocks));
@@ -105,29 +105,6 @@ struct Item {
     batch = static_cast<int>(at.batch);
   }
 };
-
-/// Stores a thread's sums as quads, 512 * kStep floats apart.
-template <int kStep = 1, int kCount>
-__device__ __forceinline__ void store_quads(float* to, const float (&sums)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount / 4; ++i)
-    store_vector(to + 512 * kStep * i, Vector<float, 4>{{sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]}});
-}
-
-/// Called by a warpgroup (`thread` 0 to 127, named barrier `barrier`) after it has stored its partial sums. True for the last of
-/// `members` warpgroups. `flag`: in shared memory; `counter`: zero before and after.
-__device__ __forceinline__ bool arrives_last(unsigned* counter, unsigned members, unsigned* flag, int thread, int barrier) {
-  ptx::named_barrier_sync(barrier, 128);
-  if (thread == 0) {
-    __threadfence();
-    const bool last = atomicAdd(counter, 1) == members - 1;
-    if (last) *counter = 0;
-    *flag = last;
-    __threadfence();
-  }
-  ptx::named_barrier_sync(barrier, 128);
-  return *flag != 0;
-}
 
 }  // namespace tf32_detail
 

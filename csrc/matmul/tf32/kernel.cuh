@@ -5,7 +5,7 @@
 //             C^T. y is contiguous along k; x goes through registers if it is not. Base and strides are multiples of 16 bytes,
 //             sizes under 2^31.
 //   Roles     One thread loads (TMA). Each warpgroup multiplies 64 lines of x by the tile's lines of y.
-//   Order     k-blocks, then splits of K (split_k.cuh): it depends on the problem and the GPU.
+//   Order     k-blocks, then splits of K (split_k/in_memory.cuh): it depends on the problem and the GPU.
 //   Edges     A K-major operand's edge tiles begin earlier and overlap the tiles before them; both compute the same bits.
 //   Range     fp32's, Inf and NaN as in torch; numbers within 2^-12 of fp32's largest are rounded to Inf, as in torch's TF32.
 //
@@ -14,10 +14,158 @@
 #pragma once
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
-#include "matmul/tf32/split_k.cuh"
 #include "matmul/tf32/store.cuh"
 
 namespace xgemm::matmul {
+namespace tf32_detail {
+
+/// One thread.
+template <class Config>
+__device__ __forceinline__ void produce(const Tf32Arguments& g, unsigned char* slots,
+                                        const Pipeline<Shared<Config>::kSlots>& pipeline) {
+  using Memory = Shared<Config>;
+  constexpr Tf32Config kConfig = Config::kValue;
+  constexpr int kX = kConfig.x(), kY = kConfig.y(), kBlocks = kConfig.blocks(), kDepth = Memory::kDepth;
+  PipelineState<Memory::kSlots> state;
+  for (unsigned index = blockIdx.x; index < g.items; index += gridDim.x) {
+    const Item<Config> at(g, index);
+    const int batch_x = at.batch * g.batch_step_x, batch_y = at.batch * g.batch_step_y;
+    for (int block = at.block; block < at.end; ++block, state.advance()) {
+      const int k = block * kDepth;
+      unsigned char* const target = slots + state.slot * Memory::kSlotBytes;
+      ptx::Barrier* const landed = pipeline.acquire(state);
+      ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
+      if constexpr (kConfig.k_major_x) {
+#pragma unroll
+        for (int i = 0; i < kBlocks; ++i) ptx::tma_load(target + i * kX * 128, &g.x, landed, k + kTf32TileK * i, at.x, batch_x);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kX / 32; ++i) ptx::tma_load(target + i * kDepth * 128, &g.x, landed, at.x + 32 * i, k, batch_x);
+      }
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i)
+        ptx::tma_load(target + Memory::kBytesX + i * kY * 128, &g.y, landed, k + kTf32TileK * i, at.y, batch_y);
+    }
+  }
+}
+
+/// A warpgroup's 64 lines of x.
+template <class Config>
+struct Consumer {
+  using Memory = Shared<Config>;
+  using Layout = ptx::OperandLayout<true, 128, 0>;
+  static constexpr Tf32Config kConfig = Config::kValue;
+  static constexpr int kX = kConfig.x(), kY = kConfig.y(), kDepth = Memory::kDepth, kSteps = kDepth / 8;
+
+  const Pipeline<Memory::kSlots>& pipeline;
+  const int lane;
+  const std::uint32_t slots;
+  const std::uint64_t base_y, base_x;
+  const std::uint32_t first_at;
+  PipelineState<Memory::kSlots> state;
+
+  /// MN-major x: offset in the slot of the thread's pair of lines at its first k, l % 4.
+  static __device__ __forceinline__ std::uint32_t first_pair(int warpgroup) {
+    const Lines<Config> at;
+    const int line = at.first() % 32;
+    return static_cast<std::uint32_t>((warpgroup * 2 + at.first() / 32) * kDepth * 128 + at.quad * 128 +
+                                      ((line / 4) ^ at.quad) * 16 + line % 4 * 4);
+  }
+
+  __device__ __forceinline__ Consumer(const Pipeline<Memory::kSlots>& ring, unsigned char* memory, int warpgroup, int own_lane)
+      : pipeline(ring),
+        lane(own_lane),
+        slots(ptx::shared_address(memory)),
+        base_y(Layout::descriptor(slots + Memory::kBytesX)),
+        base_x(Layout::descriptor(slots + static_cast<unsigned>(warpgroup * 64 * 128))),
+        first_at(first_pair(warpgroup)) {}
+
+  __device__ __forceinline__ void release(int slot) const {
+    __syncwarp();
+    if (lane == 0) pipeline.release(slot);
+  }
+  __device__ __forceinline__ std::uint64_t at_y(std::uint64_t slot, int step) const {
+    return base_y + slot + (step / 4 * kY * 128 + step % 4 * 32) / 16;
+  }
+
+  /// x from shared memory. `previous`: the slot of the block before.
+  __device__ __forceinline__ void add_k_major(float (&sums)[kY / 2], std::uint64_t slot, bool first, int& previous) const {
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+      ptx::wgmma_tf32(sums, base_x + slot + (step / 4 * kX * 128 + step % 4 * 32) / 16, at_y(slot, step), !first || step > 0);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<1>();  // the previous slot's products are done
+    if (!first) release(previous);
+    previous = state.slot;
+  }
+  /// x through registers.
+  __device__ __forceinline__ void add_mn_major(float (&sums)[kY / 2], std::uint64_t slot, bool first) const {
+    std::uint32_t fragments[kSteps][4];
+    const std::uint32_t pairs = slots + static_cast<unsigned>(state.slot * Memory::kSlotBytes) + first_at;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const auto low = ptx::load_pair(pairs + step * 1024), high = ptx::load_pair((pairs ^ 64) + step * 1024 + 512);  // k + 4
+      fragments[step][0] = __float_as_uint(low[0]), fragments[step][1] = __float_as_uint(low[1]);
+      fragments[step][2] = __float_as_uint(high[0]), fragments[step][3] = __float_as_uint(high[1]);
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) ptx::wgmma_pin(fragments[step]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) ptx::wgmma_tf32(sums, fragments[step], at_y(slot, step), !first || step > 0);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(sums);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) ptx::wgmma_pin(fragments[step]);  // alive until here
+    release(state.slot);  // no proxy fence: the products have used all that was loaded
+  }
+
+  __device__ __forceinline__ void sum_blocks(float (&sums)[kY / 2], const Item<Config>& at) {
+    int previous = 0;
+    for (int block = at.block; block < at.end; ++block, state.advance()) {
+      const std::uint64_t slot = static_cast<unsigned>(state.slot * (Memory::kSlotBytes / 16));
+      pipeline.wait(state);
+      if constexpr (kConfig.k_major_x)
+        add_k_major(sums, slot, block == at.block, previous);
+      else
+        add_mn_major(sums, slot, block == at.block);
+    }
+    if constexpr (kConfig.k_major_x) {
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(sums);
+      release(previous);
+    }
+  }
+};
+
+/// Stores a warpgroup's sums of an item to C, or adds its splits. `stage`: the warp's.
+template <class Config>
+__device__ __forceinline__ void finish(const float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g, const Item<Config>& at,
+                                       int warpgroup, float* stage, MeetingShare* share) {
+  constexpr int kY = Config::kValue.y();
+  const Problem& p = g.problem;
+  const int x = at.x + 64 * warpgroup;
+  const bool split = g.splits > 1;
+  if (!split && !g.plain) return store<Config>(sums, g, x, at.y, at.batch, stage);
+  PlainRows rows{static_cast<float*>(p.out) + static_cast<std::int64_t>(at.batch) * p.m * p.n,
+                 p.n,
+                 static_cast<int>(p.m),
+                 static_cast<int>(p.n),
+                 static_cast<float>(p.alpha),
+                 static_cast<const float*>(p.bias.data),
+                 p.bias.col_stride};
+  if (split) {
+    const auto part = static_cast<std::size_t>(blockIdx.x * Config::kValue.warpgroups() + static_cast<unsigned>(warpgroup));
+    const int columns = g.swapped ? 64 : kY;
+    rows = {g.partials + part * (64 * kY), columns, g.swapped ? kY : 64, columns, 1.f, nullptr, 0};
+  }
+  store_plain<Config>(sums, rows, g.swapped, split ? 0 : x, split ? 0 : at.y);
+  if (split) add_tile_splits<Config>(g, at, x, warpgroup, rows, share);
+}
+
+}  // namespace tf32_detail
 
 template <class Config>
 __global__ void __launch_bounds__(Config::kValue.threads(), 1) tf32_gemm(const __grid_constant__ Tf32Arguments g) {
@@ -25,115 +173,26 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) tf32_gemm(const _
   using namespace tf32_detail;
   constexpr Tf32Config kConfig = Config::kValue;
   using Memory = Shared<Config>;
-  constexpr int kX = kConfig.x(), kY = kConfig.y(), kBlocks = kConfig.blocks(), kSlots = Memory::kSlots, kDepth = Memory::kDepth;
-  constexpr int kSums = kY / 2, kSteps = kDepth / 8, kConsumerWarps = Memory::kWarps;
-
   extern __shared__ unsigned char shared_memory[];
   unsigned char* const slots = shared_memory + swizzle_padding(shared_memory);
-  float* const stages = reinterpret_cast<float*>(slots + kSlots * Memory::kSlotBytes);
-  const Pipeline<kSlots> pipeline{reinterpret_cast<ptx::Barrier*>(stages + Memory::kWarps * Memory::kStage)};
-  unsigned* const flags = reinterpret_cast<unsigned*>(pipeline.empty + kSlots);
+  float* const stages = reinterpret_cast<float*>(slots + Memory::kSlots * Memory::kSlotBytes);
+  const Pipeline<Memory::kSlots> pipeline{reinterpret_cast<ptx::Barrier*>(stages + Memory::kWarps * Memory::kStage)};
+  MeetingShare* const shares = reinterpret_cast<MeetingShare*>(pipeline.empty + Memory::kSlots);  // [warpgroup]
   const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
   begin(g, pipeline, Memory::kWarps);
-
-  PipelineState<kSlots> state;
-  if (warp >= kConsumerWarps) {
+  if (warp >= Memory::kWarps) {
     if constexpr (kConfig.lends()) ptx::release_registers<24>();
-    if (warp > kConsumerWarps || !ptx::elect_one()) return;
-    for (unsigned index = blockIdx.x; index < g.items; index += gridDim.x) {
-      const Item<Config> at(g, index);
-      const int batch_x = at.batch * g.batch_step_x, batch_y = at.batch * g.batch_step_y;
-      for (int block = at.block; block < at.end; ++block, state.advance()) {
-        const int k = block * kDepth;
-        unsigned char* const target = slots + state.slot * Memory::kSlotBytes;
-        ptx::Barrier* const landed = pipeline.acquire(state);
-        ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
-        if constexpr (kConfig.k_major_x) {
-#pragma unroll
-          for (int i = 0; i < kBlocks; ++i) ptx::tma_load(target + i * kX * 128, &g.x, landed, k + kTf32TileK * i, at.x, batch_x);
-        } else {
-#pragma unroll
-          for (int i = 0; i < kX / 32; ++i) ptx::tma_load(target + i * kDepth * 128, &g.x, landed, at.x + 32 * i, k, batch_x);
-        }
-#pragma unroll
-        for (int i = 0; i < kBlocks; ++i)
-          ptx::tma_load(target + Memory::kBytesX + i * kY * 128, &g.y, landed, k + kTf32TileK * i, at.y, batch_y);
-      }
-    }
+    if (warp == Memory::kWarps && ptx::elect_one()) produce<Config>(g, slots, pipeline);
     return;
   }
-
   if constexpr (kConfig.lends()) ptx::acquire_registers<240>();
-  using Layout = ptx::OperandLayout<true, 128, 0>;
   const int warpgroup = warp / 4;
-  const std::uint64_t base_y = Layout::descriptor(ptx::shared_address(slots) + Memory::kBytesX);
-  const std::uint64_t base_x = Layout::descriptor(ptx::shared_address(slots) + warpgroup * 64 * 128);
-  // MN-major x: offset in the slot of the thread's pair of lines at its first k, l % 4.
-  const std::uint32_t first_at = [&] {
-    const Lines<Config> at;
-    const int line = at.first() % 32;
-    return static_cast<std::uint32_t>((warpgroup * 2 + at.first() / 32) * kDepth * 128 + at.quad * 128 +
-                                      ((line / 4) ^ at.quad) * 16 + line % 4 * 4);
-  }();
-  const auto release = [&](int slot) {
-    __syncwarp();
-    if (lane == 0) pipeline.release(slot);
-  };
+  Consumer<Config> consumer(pipeline, slots, warpgroup, lane);
   for (unsigned index = blockIdx.x; index < g.items; index += gridDim.x) {
     const Item<Config> at(g, index);
-    float sums[kSums];
-    int previous = 0;
-    for (int block = at.block; block < at.end; ++block, state.advance()) {
-      const std::uint64_t offset = static_cast<unsigned>(state.slot * (Memory::kSlotBytes / 16));
-      const auto at_y = [&](int step) { return base_y + offset + (step / 4 * kY * 128 + step % 4 * 32) / 16; };
-      pipeline.wait(state);
-      if constexpr (kConfig.k_major_x) {
-        ptx::wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step)
-          ptx::wgmma_tf32(sums, base_x + offset + (step / 4 * kX * 128 + step % 4 * 32) / 16, at_y(step),
-                          block > at.block || step > 0);
-        ptx::wgmma_commit();
-        ptx::wgmma_wait<1>();  // the previous slot's products are done
-        if (block > at.block) release(previous);
-        previous = state.slot;
-      } else {
-        std::uint32_t fragments[kSteps][4];
-        const std::uint32_t pairs =
-            ptx::shared_address(slots) + static_cast<unsigned>(state.slot * Memory::kSlotBytes) + first_at;
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-          const auto low = ptx::load_pair(pairs + step * 1024), high = ptx::load_pair((pairs ^ 64) + step * 1024 + 512);  // k + 4
-          fragments[step][0] = __float_as_uint(low[0]), fragments[step][1] = __float_as_uint(low[1]);
-          fragments[step][2] = __float_as_uint(high[0]), fragments[step][3] = __float_as_uint(high[1]);
-        }
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) ptx::wgmma_pin(fragments[step]);
-        ptx::wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step)
-          ptx::wgmma_tf32(sums, fragments[step], at_y(step), block > at.block || step > 0);
-        ptx::wgmma_commit();
-        ptx::wgmma_wait<0>();
-        ptx::wgmma_pin(sums);
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) ptx::wgmma_pin(fragments[step]);  // alive until here
-        release(state.slot);  // no proxy fence: the products have used all that was loaded
-      }
-    }
-    if constexpr (kConfig.k_major_x) {
-      ptx::wgmma_wait<0>();
-      ptx::wgmma_pin(sums);
-      release(previous);
-    }
-    if (g.splits > 1) {
-      const Lines<Config> lines;
-      if (!merge<Config>(sums, g, at.split, warpgroup, lines.warp * 32 + lines.lane, flags + warpgroup)) return;
-    }
-    if (g.plain)
-      store_plain<Config>(sums, g, at.x + 64 * warpgroup, at.y, at.batch);
-    else
-      store<Config>(sums, g, at.x + 64 * warpgroup, at.y, at.batch, stages + warp * Memory::kStage);
+    float sums[kConfig.y() / 2];
+    consumer.sum_blocks(sums, at);
+    finish<Config>(sums, g, at, warpgroup, stages + warp * Memory::kStage, shares + warpgroup);
   }
 #endif
 }

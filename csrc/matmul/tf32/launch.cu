@@ -24,7 +24,7 @@ bool launch(const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
 
 }  // namespace
 
-bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, unsigned* counters, float* partials,
+bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, void* counters, float* partials,
                  cudaStream_t stream) {
   const TileInfo& tile = info(plan.tile);
   const int depth = tile.k;

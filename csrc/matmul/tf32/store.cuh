@@ -1,10 +1,12 @@
-// The layout of a warp's sums and how they are stored to C.
+// The layout of a warp's sums, how they are stored to C, and the addition of splits.
 #pragma once
 #include "device/warp.cuh"
-#include "matmul/epilogue/quad.cuh"
+#include "matmul/split_k/in_memory.cuh"
 #include "matmul/tf32/arguments.cuh"
 
 namespace xgemm::matmul::tf32_detail {
+
+inline constexpr int kWarpgroupBarrier = 1;  // named barriers, one per warpgroup
 
 /// The layout of a thread's sums: rows l / 4 and l / 4 + 8 of its warp are lines `first` and `second` of the warpgroup's 64
 /// lines of x; element 4 j + 2 h + c of the sums is line 8 j + 2 (l % 4) + c of y.
@@ -27,20 +29,26 @@ struct Lines {
   __device__ __forceinline__ int first() const { return of_row(row(0)); }
 };
 
-/// Stores a warp's sums from registers, with alpha and bias alone: 8 bytes at a time if a lane has neighbours and n is even,
-/// else 4; a warp fills whole sectors of 32 bytes.
+/// A matrix that a warpgroup's sums are stored to with alpha and bias alone: C, or its part of a split's partial sums.
+struct PlainRows {
+  float* to;
+  std::int64_t pitch;
+  int rows, columns;
+  float alpha;
+  const float* bias;
+  std::int64_t bias_step;
+};
+
+/// Stores a warp's sums from registers, from lines x and y on: 8 bytes at a time if a lane has neighbours and rows are even, else
+/// 4; a warp fills whole sectors of 32 bytes.
 template <class Config>
-__device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g, int x, int y,
-                                            int batch) {
-  const Problem& p = g.problem;
-  const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
+__device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y() / 2], const PlainRows& c, bool swapped, int x,
+                                            int y) {
+  const int m = c.rows, n = c.columns;
   const Lines<Config> lines;
-  const float alpha = static_cast<float>(p.alpha);
   const bool pairs = n % 2 == 0;
-  float* const out = static_cast<float*>(p.out) + static_cast<std::int64_t>(batch) * m * p.n;
-  const float* const bias = static_cast<const float*>(p.bias.data);
-  const auto bias_of = [&](int col) { return bias ? bias[min(col, n - 1) * p.bias.col_stride] : 0.f; };
-  const auto result = [&](int i, float add) { return plus(fmaf(alpha, sums[i], 0.f), add); };  // + 0: see scaled()
+  const auto bias_of = [&](int col) { return c.bias ? c.bias[min(col, n - 1) * c.bias_step] : 0.f; };
+  const auto result = [&](int i, float add) { return plus(scaled(c.alpha, sums[i]), add); };
   const auto store_pair = [&](float* to, int col, float first, float second) {
     if (pairs) {
       if (col < n) store_vector(to, Vector<float, 2>{{first, second}});
@@ -49,30 +57,29 @@ __device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y
       if (col + 1 < n) to[1] = second;
     }
   };
-  if (!g.swapped) {
-    const int col = y + 2 * lines.quad, first = x + lines.of_row(lines.row(0)), second = x + lines.of_row(lines.row(1));
-    float* const to_first = out + static_cast<std::int64_t>(first) * p.n + col;
-    float* const to_second = out + static_cast<std::int64_t>(second) * p.n + col;
+  const int first = x + lines.of_row(lines.row(0)), second = x + lines.of_row(lines.row(1)), other = y + 2 * lines.quad;
+  if (!swapped) {
+    float *const to_first = c.to + first * c.pitch + other, *const to_second = c.to + second * c.pitch + other;
 #pragma unroll
     for (int j = 0; j < Config::kValue.y() / 8; ++j) {
-      const float add0 = bias_of(col + 8 * j), add1 = bias_of(col + 8 * j + 1);
-      if (first < m) store_pair(to_first + 8 * j, col + 8 * j, result(4 * j, add0), result(4 * j + 1, add1));
-      if (second < m) store_pair(to_second + 8 * j, col + 8 * j, result(4 * j + 2, add0), result(4 * j + 3, add1));
+      const int col = other + 8 * j;
+      const float add0 = bias_of(col), add1 = bias_of(col + 1);
+      if (first < m) store_pair(to_first + 8 * j, col, result(4 * j, add0), result(4 * j + 1, add1));
+      if (second < m) store_pair(to_second + 8 * j, col, result(4 * j + 2, add0), result(4 * j + 3, add1));
     }
   } else {
-    const int row = y + 2 * lines.quad, first = x + lines.of_row(lines.row(0)), second = x + lines.of_row(lines.row(1));
     const float add0 = bias_of(first), add1 = bias_of(second);
-    float* to = out + static_cast<std::int64_t>(row) * p.n;
+    float* to = c.to + other * c.pitch;
 #pragma unroll
-    for (int j = 0; j < Config::kValue.y() / 8; ++j, to += 8 * p.n) {
+    for (int j = 0; j < Config::kValue.y() / 8; ++j, to += 8 * c.pitch) {
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        if (row + 8 * j + c >= m) break;
+      for (int i = 0; i < 2; ++i) {
+        if (other + 8 * j + i >= m) break;
         if constexpr (Config::kValue.k_major_x) {
-          if (first < n) to[c * p.n + first] = result(4 * j + c, add0);
-          if (second < n) to[c * p.n + second] = result(4 * j + 2 + c, add1);
+          if (first < n) to[i * c.pitch + first] = result(4 * j + i, add0);
+          if (second < n) to[i * c.pitch + second] = result(4 * j + 2 + i, add1);
         } else {
-          store_pair(to + c * p.n + first, first, result(4 * j + c, add0), result(4 * j + 2 + c, add1));
+          store_pair(to + i * c.pitch + first, first, result(4 * j + i, add0), result(4 * j + 2 + i, add1));
         }
       }
     }
@@ -142,6 +149,31 @@ __device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2
     }
     __syncwarp();
   }
+}
+
+/// Adds a share of the splits of a warpgroup's part of C, which begins at lines x and y.
+template <class Config>
+__device__ __forceinline__ void add_tile_splits(const Tf32Arguments& g, const Item<Config>& at, int x, int warpgroup,
+                                                const PlainRows& own, MeetingShare* share) {
+  constexpr int kWarpgroups = Config::kValue.warpgroups();
+  const Problem& p = g.problem;
+  const int row0 = g.swapped ? at.y : x, column0 = g.swapped ? x : at.y, quads = static_cast<int>(own.pitch) / 4,
+            rows = min(own.rows, static_cast<int>(p.m) - row0), left = static_cast<int>(p.n) - column0;
+  const auto e = make_epilogue<float, float>(p, at.batch);
+  float* const out = static_cast<float*>(p.out) + (static_cast<std::int64_t>(at.batch) * p.m + row0) * p.n + column0;
+  const std::int64_t step = kWarpgroups * own.rows * own.pitch;  // from one split's sums to the next
+  const float* const first = own.to - at.split * step;
+  add_splits<128, 8, 8>(
+      g.meetings[at.tile * kWarpgroups + static_cast<unsigned>(warpgroup)], static_cast<int>(g.splits), true, share,
+      thread_index() % 128, max(rows, 0) * quads,
+      [&] { ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128); },
+      [&](int unit, int split) { return unit % quads * 4 < left ? first + split * step + unit * 4 : nullptr; },
+      [&](int unit, const Quad<float>& sum, bool mine) {
+        if (!mine) return;
+        const int row = unit / quads, column = unit % quads * 4;
+        store_row_quad(out + row * p.n + column,
+                       e.template quad<float>(sum, row0 + row, column0 + column, min(4, left - column)), left - column, p.n);
+      });
 }
 
 }  // namespace xgemm::matmul::tf32_detail
