@@ -1,11 +1,12 @@
-// Adds the sums of a tile's splits of K in order, and stores the total by store_rows: through distributed shared memory if a
-// cluster has one CTA per split, through global memory if each split is a work item. (Terms: wgmma/arguments.cuh.)
+// Adds the sums of a tile's splits of K in order: through distributed shared memory if a cluster has one CTA per split, which
+// takes about half as long as memory (decode), else through memory (split_k/in_memory.cuh). (Terms: wgmma/arguments.cuh.)
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "matmul/epilogue/store_rows.cuh"
-#include "matmul/split_k/meeting.cuh"
+#include "matmul/split_k/in_memory.cuh"
 #include "matmul/wgmma/schedule.cuh"
+#include "matmul/wgmma/shared.cuh"
 
 namespace xgemm::matmul::wgmma_detail {
 
@@ -22,11 +23,12 @@ __device__ __forceinline__ void sync_cluster() {
 /// `parity`: of this CTA's calls. Arrives at `merged` when the slots may be loaded again.
 template <class Out, class Config>
 __device__ __forceinline__ void reduce_in_cluster(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g,
-                                                  const Tile& tile, int split, int thread, unsigned char* slots,
-                                                  ptx::Barrier* arrived, unsigned parity, ptx::Barrier* merged) {
+                                                  const Tile& tile, int split, int thread, const Shared<Config>& shared,
+                                                  unsigned parity) {
   const auto [row, column, batch] = tile;
+  ptx::Barrier *const arrived = shared.arrived, *const merged = shared.merged;
   constexpr int kWarps = 4 * Config::kValue.consumers(), kStep = 32 * kWarps;
-  float4* const partials = reinterpret_cast<float4*>(slots);  // [split][own slice][warp][lane]
+  float4* const partials = reinterpret_cast<float4*>(shared.slots);  // [split][own slice][warp][lane]
   const int lane = thread % 32, warp = thread / 32;
   const int warps = min(kWarps, (static_cast<int>(g.problem.m) - row + 15) / 16);  // with rows of C
   const int slices = (g.tiles.width + 7) / 8, each = (slices + g.k.cluster_splits - 1) / g.k.cluster_splits, first = split * each;
@@ -66,86 +68,51 @@ __device__ __forceinline__ void reduce_in_cluster(const float (&sums)[Config::kV
   if (lane == 0) ptx::barrier_arrive(merged);
 }
 
-/// Adds kSplits splits' sums from `in` on, kSplitStep apart (kTail: `left` of them, if fewer), to a lane's four; all loads are
-/// issued first.
-template <int kSplits, int kSplitStep, bool kTail>
-__device__ __forceinline__ void add_splits(float4& sum, const float4* in, int left, bool from_zero) {
-  float4 split[kSplits];
-#pragma unroll
-  for (int s = 0; s < kSplits; ++s) split[s] = __ldcg(in + (kTail ? min(s, left - 1) : s) * kSplitStep);
-#pragma unroll
-  for (int s = 0; s < kSplits; ++s) {
-    if (kTail && s >= left) break;
-    if (s == 0 && from_zero)
-      sum = split[s];
-    else
-      sum = {sum.x + split[s].x, sum.y + split[s].y, sum.z + split[s].z, sum.w + split[s].w};
-  }
-}
-
 /// Every consumer thread calls it with its sums of `item`, a split of a tile; the CTAs of a tile that have no other item
 /// after it (`stays`) wait for each other and add a share of the tile each.
 template <class Out, class Config>
 __device__ __forceinline__ void reduce_in_memory(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g,
                                                  const Tile& tile, const Item& item, bool stays, int thread,
                                                  MeetingShare* share) {
-  const auto [row, column, batch] = tile;
-  const int index = item.tile, split = item.split;
-  constexpr int kWarps = 4 * Config::kValue.consumers(), kStep = 32 * kWarps, kSlices = Config::kValue.tile_n / 8;
-  const int rows = min(16 * kWarps, static_cast<int>(g.problem.m) - row), lane = thread % 32, warp = thread / 32;
-  // In the accumulators' layout, whole cache lines per warp: [split][slice][warp][lane]
+  constexpr int kThreads = 128 * Config::kValue.consumers(), kSlices = Config::kValue.tile_n / 8, kSplit = kSlices * kThreads;
+  constexpr int kRounds = (kSlices + 7) / 8, kDeep = kSlices <= 8 ? 16 : 8;  // wider: no registers
+  const Problem& p = g.problem;
+  const int rows = min(kThreads / 2, static_cast<int>(p.m) - tile.row),
+            columns = min(g.tiles.width, static_cast<int>(p.n) - tile.column);
+  // In the accumulators' layout, whole cache lines per warp: [split][eight columns][thread], a float4 each.
   float4* const partials =
-      reinterpret_cast<float4*>(g.partials) + static_cast<std::int64_t>(index) * g.memory_splits * (kSlices * kStep);
-  if (16 * warp < rows) {
+      reinterpret_cast<float4*>(g.partials) + static_cast<std::int64_t>(item.tile) * g.memory_splits * kSplit;
+  if (thread / 32 * 16 < rows) {
 #pragma unroll
     for (int j = 0; j < kSlices; ++j)
-      partials[(split * kSlices + j) * kStep + thread] = {sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
+      partials[item.split * kSplit + j * kThreads + thread] = {sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
   }
-  ptx::named_barrier_sync(kSplitBarrier, 32 * kWarps);
-  if (thread == 0) *share = meet(g.meetings[index], static_cast<unsigned>(g.memory_splits), stays);
-  ptx::named_barrier_sync(kSplitBarrier, 32 * kWarps);
-  const int of = static_cast<int>(share->of), my_rank = static_cast<int>(share->rank);
-  if (of > 0) {
-    // Units of two rows, eight apart, by 64 columns, two columns per lane.
-    constexpr int kRounds = (kSlices + 7) / 8;
-    const int units = kRounds * 8 * ((rows + 15) / 16);
-    const LaneColumns columns(g.problem, lane);
-    const auto epilogue = tile_epilogue<Out>(g.problem, batch);
-#pragma unroll 1
-    for (int unit = warp * of + my_rank; unit < units; unit += kWarps * of) {
-      const int round = unit % kRounds, pair = unit / kRounds, r0 = pair / 8 * 16 + pair % 8;
-      if (column + 64 * round >= g.problem.n || r0 >= rows) continue;
-      const float4* const in =
-          partials + min(8 * round + lane / 4, kSlices - 1) * kStep + pair / 8 * 32 + pair % 8 * 4 + lane % 4;
-      float4 four{};
-      constexpr int kSplitStep = kSlices * kStep, kDeep = kSlices <= 8 ? 16 : 8;  // wider: no registers
-      int done = 0;
-#pragma unroll 1
-      for (; done + kDeep <= g.memory_splits; done += kDeep)
-        add_splits<kDeep, kSplitStep, false>(four, in + done * kSplitStep, kDeep, done == 0);
-#pragma unroll 1
-      for (; done < g.memory_splits; done += 4)
-        add_splits<4, kSplitStep, true>(four, in + done * kSplitStep, g.memory_splits - done, done == 0);
-      Vector<float, 2> sum[2]{{{four.x, four.y}}, {{four.z, four.w}}};
-      if (!columns.paired) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          float x[2];
-#pragma unroll
-          for (int c = 0; c < 2; ++c) {
-            const float even = __shfl_sync(0xffffffffu, sum[r][0], 16 * c + lane / 2),
-                        odd = __shfl_sync(0xffffffffu, sum[r][1], 16 * c + lane / 2);
-            x[c] = lane % 2 ? odd : even;
-          }
-          sum[r] = {{x[0], x[1]}};
-        }
-      }
-      store_rows<Out, false, 2, 8>(g, epilogue, row + r0, r0 + 8 < rows ? 2 : 1, column + 64 * round, columns,
-                                   column + g.tiles.width, batch, [&](int r) { return r == 0 ? sum[0] : sum[1]; });
-      __syncwarp();
-    }
-  }
-  if (thread == 0) depart(g.meetings[index], static_cast<unsigned>(g.memory_splits));
+  const auto epilogue = tile_epilogue<Out>(p, tile.batch);
+  Out* const out = static_cast<Out*>(p.out) + (static_cast<std::int64_t>(tile.batch) * p.m + tile.row) * p.n + tile.column;
+  // A warp's 32 units are two rows, eight apart, by 64 columns.
+  const auto slice_of = [](int unit) { return unit / 32 % kRounds * 8 + unit % 32 / 4; };
+  const auto row_of = [](int unit) { return unit / (32 * kRounds) / 8 * 16 + unit / (32 * kRounds) % 8; };
+  add_splits<kThreads, 1, kDeep>(
+      g.meetings[item.tile], g.memory_splits, stays, share, thread, 32 * kRounds * 8 * ((rows + 15) / 16),
+      [] { ptx::named_barrier_sync(kSplitBarrier, kThreads); },
+      [&](int unit, int split) -> const float* {
+        const int slice = slice_of(unit), row = row_of(unit);
+        if (8 * slice >= columns || row >= rows) return nullptr;
+        return reinterpret_cast<const float*>(partials + split * kSplit + slice * kThreads + row / 16 * 32 + row % 8 * 4 +
+                                              unit % 4);
+      },
+      [&](int unit, const Quad<float>& sum, bool) {
+        // A lane has two columns of two rows. Neighbours exchange them: an even lane gets four columns of the upper row.
+        const bool odd = unit % 2 != 0;
+        const float first = __shfl_xor_sync(kFullWarp, odd ? sum.v[0] : sum.v[2], 1),
+                    second = __shfl_xor_sync(kFullWarp, odd ? sum.v[1] : sum.v[3], 1);
+        const Quad<float> four = odd ? Quad<float>{{first, second, sum.v[2], sum.v[3]}}
+                                     : Quad<float>{{sum.v[0], sum.v[1], first, second}};
+        const int row = row_of(unit) + 8 * odd, column = 8 * slice_of(unit) + unit % 4 / 2 * 4, left = columns - column;
+        if (row >= rows || left <= 0) return;
+        store_row_quad(out + row * p.n + column,
+                       epilogue.template quad<Out>(four, tile.row + row, tile.column + column, min(4, left)), left, p.n);
+      });
 }
 
 }  // namespace xgemm::matmul::wgmma_detail

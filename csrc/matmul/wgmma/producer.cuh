@@ -1,0 +1,147 @@
+// Warpgroup 0 of wgmma/kernel.cuh: one or two warps load A and B by TMA, the others fill the epilogue's inputs.
+#pragma once
+#include "device/arguments.cuh"
+#include "device/ptx/tma.cuh"
+#include "matmul/wgmma/schedule.cuh"
+#include "matmul/wgmma/shared.cuh"
+#include "matmul/wgmma/split_k.cuh"
+#include "matmul/wgmma/tile_inputs.cuh"
+
+namespace xgemm::matmul::wgmma_detail {
+
+template <class Config>
+struct Producer {
+  static constexpr WgmmaConfig kConfig = Config::kValue;
+  static constexpr int kParts = kConfig.parts, kStages = kConfig.stages, kRowBytes = kConfig.kRowBytes;
+  // With multicast, each CTA loads half of the rows of the shared operand's boxes into both CTAs.
+  static constexpr bool kMayShareA = kConfig.may_multicast() && kConfig.multicasts_a(),
+                        kMayShareB = kConfig.may_multicast() && !kMayShareA;
+
+  const WgmmaArguments& g;
+  const Shared<Config>& shared;
+  const Cta<Config>& cta;
+  const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32);
+  const bool loads = warp < kConfig.loaders(), leads = ptx::elect_one();
+  int turns = warp;  ///< slots that other loaders fill before this warp's next one
+  PipelineState<kStages> state{};
+
+  template <bool kMayShare>
+  __device__ __forceinline__ void load(unsigned char* to, const CUtensorMap& map, ptx::Barrier* landed, int c0, int c1,
+                                       int c2) const {
+    if (kMayShare && cta.multicast)
+      ptx::tma_load_multicast(to, &map, landed, c0, c1, c2, 3);
+    else
+      ptx::tma_load(to, &map, landed, c0, c1, c2);
+  }
+
+  /// What does not change along k: the tile's place, batches of parts, this CTA's half of a shared operand's lines.
+  struct Place {
+    int row, column, batch_a, batch_b, shift_a, shift_b;
+  };
+
+  /// Loads a slot. A box holds one k-block of all lines of a K-major operand, or all k-blocks of 64 lines of an MN-major one.
+  __device__ __forceinline__ void load_slot(unsigned char* target, ptx::Barrier* landed, const Place& at, int k) const {
+    ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
+#pragma unroll
+    for (int part = 0; part < kParts; ++part, target += kConfig.blocks * kConfig.bytes_a()) {
+      unsigned char* const to = target + at.shift_a * kRowBytes;
+#pragma unroll
+      for (int i = 0; i < (kConfig.k_major_a ? kConfig.blocks : kConfig.tile_m / 64); ++i) {
+        if constexpr (kConfig.k_major_a)
+          load<kMayShareA>(to + i * kConfig.bytes_a(), g.a, landed, k + kWgmmaTileK * i, at.row + at.shift_a, at.batch_a + part);
+        else
+          load<kMayShareA>(to + i * kConfig.piece_bytes(), g.a, landed, at.row + 64 * i, k + at.shift_a, at.batch_a + part);
+      }
+    }
+#pragma unroll
+    for (int part = 0; part < kParts; ++part, target += kConfig.blocks * kConfig.bytes_b()) {
+      unsigned char* const to = target + at.shift_b * kRowBytes;
+#pragma unroll
+      for (int i = 0; i < (kConfig.k_major_b ? kConfig.blocks : kConfig.tile_n / 64); ++i) {
+        if constexpr (kConfig.k_major_b)
+          load<kMayShareB>(to + i * kConfig.bytes_b(), g.b, landed, k + kWgmmaTileK * i, at.column + at.shift_b,
+                           at.batch_b + part);
+        if constexpr (kConfig.gated)
+          ptx::tma_load(target + i * kConfig.bytes_b() + kConfig.columns() * kRowBytes, &g.gate.up, landed, k + kWgmmaTileK * i,
+                        at.column, at.batch_b + part);
+        if constexpr (!kConfig.k_major_b)
+          load<kMayShareB>(to + i * kConfig.piece_bytes(), g.b, landed, at.column + 64 * i, k + at.shift_b, at.batch_b + part);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void load_item(int index) {
+    const auto item = item_at<Config>(g, index, cta.rank, g.k.blocks);
+    const int rank_of_pair = warp_uniform(cta.pair_rank());
+    const auto tile = locate<Config>(g, item.tile, rank_of_pair);
+    const int begin = warp_uniform(item.begin), end = warp_uniform(item.end);
+    const Place at{warp_uniform(tile.row),
+                   warp_uniform(tile.column),
+                   warp_uniform(tile.batch * g.batch_step_a * kParts),
+                   warp_uniform(tile.batch * g.batch_step_b * kParts),
+                   kMayShareA ? rank_of_pair * g.tiles.multicast : 0,
+                   kMayShareB ? rank_of_pair * g.tiles.multicast : 0};
+    if (index == cta.first_item()) cta.start();
+    for (int block = begin; block < end; block += kConfig.blocks, state.advance()) {
+      if constexpr (kConfig.loaders() > 1) {
+        if (--turns >= 0) continue;
+        turns = kConfig.loaders() - 1;
+      }
+      ptx::Barrier* const landed = shared.pipeline.acquire(state);
+      if (leads) load_slot(shared.slots + state.slot * kConfig.stage_bytes(), landed, at, block * kWgmmaTileK);
+      __syncwarp();
+    }
+  }
+
+  /// A warp that does not load, before its items.
+  __device__ __forceinline__ void start_idle() const {
+    if constexpr (kConfig.may_store_direct() && kConfig.k_major_b) {
+      if (warp == 3 && g.prefetch.bytes > 0) {
+        const auto item = item_at<Config>(g, cta.first_item(), cta.rank, g.k.blocks);
+        prefetch_b(g, item, locate<Config>(g, item.tile, cta.pair_rank()));
+      }
+    }
+    cta.start();
+    fetch_arguments(g);
+  }
+  /// Fills the epilogue's inputs for each tile. There is no cluster that splits K.
+  template <class Out>
+  __device__ __forceinline__ void fill_inputs() const {
+    unsigned parity = 1;
+    for (int index = cta.first_item(); index < g.schedule.items; index += cta.item_step(), parity ^= 1) {
+      ptx::barrier_wait(shared.filled.empty, parity);
+      const auto tile = locate<Config>(g, index, cta.pair_rank());
+      const int thread = static_cast<int>(threadIdx.x) - 32 * kConfig.loaders();
+      if constexpr (kConfig.fills_scales())
+        fill_scales<Config>(g, tile.row, tile.column, tile.batch, thread, shared.inputs);
+      else
+        fill_bias<Out, Config>(g, tile.column, thread, shared.inputs);
+      ptx::barrier_arrive(shared.filled.full);
+    }
+  }
+
+  template <class Out>
+  __device__ __forceinline__ void run() {
+    if (!loads) start_idle();
+    bool walks = true;
+    if constexpr (!kConfig.gated) {
+      if (!loads && (kConfig.fills_scales() ? cta.cluster == 1 : g.fills_bias)) fill_inputs<Out>(), walks = false;
+    }
+    unsigned merges = 0;
+    for (int index = walks ? cta.first_item() : g.schedule.items; index < g.schedule.items; index += cta.item_step()) {
+      if (loads) {
+        if (cta.cluster > 1 && merges++ > 0) ptx::barrier_wait(shared.merged, merges & 1);
+        load_item(index);
+      }
+      if (cta.cluster > 1) sync_cluster();  // matches the one in reduce_in_cluster
+    }
+    // Shared memory must outlive the other CTA's arrivals: a slot has received all of them when it may be loaded again. (A
+    // cluster barrier would fence all memory. The condition is read again and the loop stays rolled, or the loop above spills.)
+    if (kConfig.may_multicast() && g.tiles.multicast && threadIdx.x < 32) {
+#pragma unroll 1
+      for (int s = 0; s < kStages; ++s, state.advance()) shared.pipeline.acquire(state);
+    }
+  }
+};
+
+}  // namespace xgemm::matmul::wgmma_detail
