@@ -7,8 +7,8 @@
 #include "device/vector.cuh"
 #include "device/warp.cuh"
 #include "matmul/bf16x3/plan.h"
-#include "matmul/split_k/meeting.cuh"
 #include "matmul/simt/launch.h"
+#include "matmul/split_k/meeting.cuh"
 
 namespace xgemm::matmul {
 

@@ -1,5 +1,5 @@
-// bf16x3: warpgroups 2 and 3 split B in registers and multiply, 64 columns of C each: C^T = B^T A^T. They take turns at the tensor
-// cores: one splits and promotes while the other multiplies.
+// bf16x3: warpgroups 2 and 3 split B in registers and multiply, 64 columns of C each: C^T = B^T A^T. They take turns at the
+// tensor cores: one splits and promotes while the other multiplies.
 #pragma once
 #include "device/ptx/warpgroup.cuh"
 #include "matmul/bf16x3/accumulate.cuh"

@@ -19,8 +19,8 @@ __device__ __forceinline__ void store_quad_of_c(const Bf16x3Arguments& g, const 
   const Problem& p = g.problem;
   const int count = part.columns - column, n = static_cast<int>(p.n);
   const auto results = finished_quad(p, g.plain, part.batch, part.row + row, part.column + column, sum, count);
-  float* const to = static_cast<float*>(p.out) + (static_cast<std::int64_t>(part.batch) * p.m + part.row + row) * n +
-                    part.column + column;
+  float* const to =
+      static_cast<float*>(p.out) + (static_cast<std::int64_t>(part.batch) * p.m + part.row + row) * n + part.column + column;
   if constexpr (Config::kValue.fallback) {
     if (!fallback.all) {
       const LineQuality of_row = line_quality(stats_a(g, part.batch)[part.row + row], p.k);
@@ -37,8 +37,8 @@ __device__ __forceinline__ void store_quad_of_c(const Bf16x3Arguments& g, const 
 /// Stores kStageRows rows at a time through shared memory; to C, or if the tile is split to memory, and adds the splits.
 template <class Config>
 __device__ __forceinline__ void store(const float (&total)[Config::kValue.rows / 2], const Bf16x3Arguments& g,
-                                      const Shared<Config>& shared, const Scheduler<Config>& work, const Part& part,
-                                      int consumer, float* stage, int barrier) {
+                                      const Shared<Config>& shared, const Scheduler<Config>& work, const Part& part, int consumer,
+                                      float* stage, int barrier) {
   constexpr int kRows = Config::kValue.rows, kPitch = Shared<Config>::kPitch, kAlong = Shared<Config>::kAlong;
   constexpr int kQuads = kAlong / 4, kStep = 128 / kQuads;  // of a row; rows that the threads take at a time
   const FragmentPlace<Config> place;

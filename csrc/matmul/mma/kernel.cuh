@@ -42,8 +42,8 @@ class Copier {
 
  public:
   const int blocks;
-  __device__ __forceinline__ Copier(const MmaArguments& arguments, const TilePart& tile,
-                                    const Origin<typename Shape::T>& from, unsigned char* memory)
+  __device__ __forceinline__ Copier(const MmaArguments& arguments, const TilePart& tile, const Origin<typename Shape::T>& from,
+                                    unsigned char* memory)
       : g(arguments),
         ring(memory),
         ring_bytes(arguments.slots * kSlot),

@@ -1,5 +1,5 @@
-// How a warp's sums become rows of C, or a split's partial sums. Element 2 h + c of sums[i][j] is row 16 i + 8 h + lane / 4, column
-// 8 j + lane % 4 * 2 + c of the warp's part of the tile.
+// How a warp's sums become rows of C, or a split's partial sums. Element 2 h + c of sums[i][j] is row 16 i + 8 h + lane / 4,
+// column 8 j + lane % 4 * 2 + c of the warp's part of the tile.
 #pragma once
 #include "device/bytes16.cuh"
 #include "matmul/epilogue/batch.cuh"
@@ -41,8 +41,7 @@ class WarpStore {
       T* const to = out + at_row * p.n + kWidth * piece;
 #pragma unroll
       for (int r = 0; r < kRows; r += kTurn)
-        if (at_row + r < rows)
-          *reinterpret_cast<uint4*>(to + r * p.n) = load_aligned16(own + (at_row + r) * pitch + 16 * piece);
+        if (at_row + r < rows) *reinterpret_cast<uint4*>(to + r * p.n) = load_aligned16(own + (at_row + r) * pitch + 16 * piece);
     } else {  // one element per lane: aligned pieces would need as many stores for their ends
       constexpr int kAcross = kColumns < 32 ? kColumns : 32;
 #pragma unroll

@@ -94,8 +94,7 @@ __device__ __forceinline__ Origin<typename Shape::T> origin_of(const MmaArgument
   const Problem& p = g.problem;
   const T* a = static_cast<const T*>(p.a.data) + tile.row * p.a.row_stride;
   const T* b = static_cast<const T*>(p.b.data) + tile.column * p.b.col_stride;
-  each_batch_dim(p, tile.batch,
-                 [&](int d, std::int64_t at) { a += at * p.a.batch_stride[d], b += at * p.b.batch_stride[d]; });
+  each_batch_dim(p, tile.batch, [&](int d, std::int64_t at) { a += at * p.a.batch_stride[d], b += at * p.b.batch_stride[d]; });
   int depth = static_cast<int>(p.k);
   if constexpr (Shape::kSplits) {
     const int length = g.split_blocks * Shape::A::kDepth, first = static_cast<int>(blockIdx.y) * length;

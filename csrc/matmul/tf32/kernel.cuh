@@ -142,8 +142,8 @@ struct Consumer {
 
 /// Stores a warpgroup's sums of an item to C, or adds its splits. `stage`: the warp's.
 template <class Config>
-__device__ __forceinline__ void finish(const float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g, const Item<Config>& at,
-                                       int warpgroup, float* stage, MeetingShare* share) {
+__device__ __forceinline__ void finish(const float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g,
+                                       const Item<Config>& at, int warpgroup, float* stage, MeetingShare* share) {
   constexpr int kY = Config::kValue.y();
   const Problem& p = g.problem;
   const int x = at.x + 64 * warpgroup;

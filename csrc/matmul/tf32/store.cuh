@@ -165,14 +165,13 @@ __device__ __forceinline__ void add_tile_splits(const Tf32Arguments& g, const It
   const float* const first = own.to - at.split * step;
   add_splits<128, 8, 8>(
       g.meetings[at.tile * kWarpgroups + static_cast<unsigned>(warpgroup)], static_cast<int>(g.splits), true, share,
-      thread_index() % 128, max(rows, 0) * quads,
-      [&] { ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128); },
+      thread_index() % 128, max(rows, 0) * quads, [&] { ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128); },
       [&](int unit, int split) { return unit % quads * 4 < left ? first + split * step + unit * 4 : nullptr; },
       [&](int unit, const Quad<float>& sum, bool mine) {
         if (!mine) return;
         const int row = unit / quads, column = unit % quads * 4;
-        store_row_quad(out + row * p.n + column,
-                       e.template quad<float>(sum, row0 + row, column0 + column, min(4, left - column)), left - column, p.n);
+        store_row_quad(out + row * p.n + column, e.template quad<float>(sum, row0 + row, column0 + column, min(4, left - column)),
+                       left - column, p.n);
       });
 }
 

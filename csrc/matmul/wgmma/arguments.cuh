@@ -4,13 +4,15 @@
 // does all splits of a tile; or a cluster does, one CTA per split (*cluster_splits*); or each split is a work item of its own,
 // and the sums are added through global memory (*memory_splits*). See wgmma/split_k.cuh.
 #pragma once
+#include <cuda.h>
+
 #include <type_traits>
 
 #include "device/index_map.h"
 #include "device/pipeline.cuh"
 #include "device/shared_memory.cuh"
-#include "matmul/split_k/meeting.cuh"
 #include "matmul/simt/launch.h"
+#include "matmul/split_k/meeting.cuh"
 #include "matmul/wgmma/plan.h"
 
 namespace xgemm::matmul {

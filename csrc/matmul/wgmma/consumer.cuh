@@ -38,9 +38,8 @@ struct Consumer {
                                        mine * (kConfig.k_major_a ? 64 * kConfig.kRowBytes : kConfig.piece_bytes()))),
         base_b(LayoutB::descriptor_low(ptx::shared_address(memory.slots) + kParts * kConfig.blocks * kConfig.bytes_a())),
         empty_local(ptx::shared_address(memory.pipeline.empty)),
-        empty_pair(kAlone && place.multicast && lane < 2
-                       ? ptx::remote_address(memory.pipeline.empty, static_cast<unsigned>(lane))
-                       : 0) {}
+        empty_pair(kAlone && place.multicast && lane < 2 ? ptx::remote_address(memory.pipeline.empty, static_cast<unsigned>(lane))
+                                                         : 0) {}
 
   /// Of the current slot, in the descriptors' units of 16 bytes.
   __device__ __forceinline__ std::uint32_t slot_offset() const {
@@ -144,8 +143,7 @@ struct Consumer {
 
   __device__ __forceinline__ void store(const Sums& total, int index, const Item& item, const Tile& tile) const {
     if constexpr (kConfig.may_split()) {
-      if (cta.cluster > 1)
-        return reduce_in_cluster<Out, Config>(total, g, tile, item.split, thread, shared, parity_of(index));
+      if (cta.cluster > 1) return reduce_in_cluster<Out, Config>(total, g, tile, item.split, thread, shared, parity_of(index));
     }
     const int again = thread_index() - 128;
     if constexpr (kConfig.may_split_memory()) {

@@ -66,278 +66,341 @@ struct FewRowsShape {
   static_assert(kSlotBytes % 1024 == 0 && kBoxBytes % 128 == 0);
 };
 
+/// Where a CTA begins in shared memory.
+template <class Shape>
+struct FewRowsShared {
+  unsigned char *slots, *staging;
+  Pipeline<Shape::kStages> pipeline;
+  __device__ __forceinline__ explicit FewRowsShared(unsigned char* memory)
+      : slots(memory + swizzle_padding(memory)),
+        staging(slots + Shape::kStages * Shape::kSlotBytes),
+        pipeline{reinterpret_cast<ptx::Barrier*>(staging + Shape::kSumBytes)} {}
+};
+
+/// A CTA's tiles: first, first + step, ...; and its range of k: all, or its split.
+template <class Shape>
+struct FewRowsWork {
+  const FewRowsArguments& f;
+  int step, first, rank, split, begin, end;
+  struct Place {
+    int row, column, batch;
+  };
+  __device__ __forceinline__ explicit FewRowsWork(const FewRowsArguments& arguments) : f(arguments) {
+    const WgmmaArguments& g = f.g;
+    const int size = f.multicast ? 2 : g.k.cluster_splits, k = static_cast<int>(g.problem.k);
+    step = static_cast<int>(gridDim.x) / size, first = static_cast<int>(blockIdx.x) / size;
+    rank = static_cast<int>(blockIdx.x) - first * size, split = f.multicast ? 0 : rank;
+    begin = split * g.k.split_blocks * kWgmmaTileK;
+    end = g.k.cluster_splits > 1 ? min(k, begin + g.k.split_blocks * kWgmmaTileK) : k;
+  }
+  __device__ __forceinline__ Place locate(int index) const {
+    const int tile = index / f.halves, half = f.multicast ? rank : index - tile * f.halves, batch = tile / f.g.tiles.columns;
+    return {half * Shape::kRows, (tile - batch * f.g.tiles.columns) * Shape::kColumns, batch};
+  }
+  /// Warps 4 and 5: calls load(place of the tile, k, slot, landed) in one lane for each slot.
+  template <class Load>
+  __device__ __forceinline__ void fill_slots(const FewRowsShared<Shape>& shared, const Load& load) const {
+    const bool leads = ptx::elect_one();
+    PipelineState<Shape::kStages> state;
+    for (int index = first; index < f.g.tiles.count; index += step) {
+      const Place at = locate(index), uniform{warp_uniform(at.row), warp_uniform(at.column), warp_uniform(at.batch)};
+      for (int k = begin; k < end; k += Shape::kSlotK, state.advance()) {
+        ptx::Barrier* const landed = shared.pipeline.acquire(state);
+        if (leads) load(uniform, k, shared.slots + state.slot * Shape::kSlotBytes, landed);
+        __syncwarp();
+      }
+    }
+  }
+};
+
+template <class Shape>
+__device__ __forceinline__ void load_b(const FewRowsWork<Shape>& work, const FewRowsShared<Shape>& shared) {
+  const FewRowsArguments& f = work.f;
+  constexpr int kBox = Shape::kBoxBytes;
+  if (!f.after_copy) ptx::grid_wait();
+  const int classes_begin = f.multicast ? warp_uniform(work.rank) * 4 : 0;
+  work.fill_slots(shared, [&](const auto& at, int k, unsigned char* slot, ptx::Barrier* landed) {
+    ptx::barrier_arrive_expect(landed, Shape::kBytesB);
+    unsigned char* const to = slot + Shape::kPlaceB;
+    const int c0 = Shape::kKMajor ? k : at.column, c1 = (Shape::kKMajor ? at.column : k) / kLineClasses,
+              batch = at.batch * f.batch_step_b;
+    if (f.multicast) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+        ptx::tma_load_multicast(to + (classes_begin + c) * kBox, &f.b[classes_begin + c], landed, c0, c1, batch, 3);
+    } else {
+#pragma unroll
+      for (int c = 0; c < kLineClasses; ++c) ptx::tma_load(to + c * kBox, &f.b[c], landed, c0, c1, batch);
+    }
+  });
+}
+
+template <class Shape>
+__device__ __forceinline__ void load_a(const FewRowsWork<Shape>& work, const FewRowsShared<Shape>& shared) {
+  const WgmmaArguments& g = work.f.g;
+  ptx::grid_wait();
+  ptx::grid_release();
+  work.fill_slots(shared, [&](const auto& at, int k, unsigned char* slot, ptx::Barrier* landed) {
+    ptx::barrier_arrive_expect(landed, Shape::kPlaceB);
+#pragma unroll
+    for (int i = 0; i < Shape::kSlotK / 64; ++i)
+      ptx::tma_load(slot + i * Shape::kBytesA, &g.a, landed, k + 64 * i, at.row, at.batch * g.batch_step_a);
+  });
+}
+
+/// Warps 0 to 3.
+template <class Element, class Shape>
+struct FewRowsConsumer {
+  using LayoutA = ptx::OperandLayout<true, 128, 1024>;
+  static constexpr bool kAlongK = Shape::kKMajor;
+  static constexpr int kSlotBytes = Shape::kSlotBytes, kSlotK = Shape::kSlotK, kPitch = Shape::kPitch, kRows = Shape::kRows,
+                       kSteps = kSlotK / 16;
+  using Sums = float[kRows / 2];
+
+  const FewRowsArguments& f;
+  const FewRowsShared<Shape>& shared;
+  const int warp, lane;
+  const bool swapped;
+  const std::uint32_t base, base_a;
+  std::uint32_t place[2];  // of an even and an odd line; indexed by h if lines are columns, else by e
+  std::uint32_t empty_at;
+  PipelineState<Shape::kStages> state;
+
+  // The lane's elements: columns 8 row + 2 warp + h, k = 2 quad + e, and both 8 further. With odd strides, reads have no bank
+  // conflicts. kWords: place[0] is the even line's. If that is the second line, the fragment's two columns (B along k) or the
+  // halves of its registers (B along n) are exchanged.
+  __device__ __forceinline__ FewRowsConsumer(const FewRowsArguments& arguments, const FewRowsShared<Shape>& memory, int own_warp,
+                                             int own_lane)
+      : f(arguments),
+        shared(memory),
+        warp(own_warp),
+        lane(own_lane),
+        swapped(Shape::kWords && arguments.skew[0] % 2 != 0),
+        base(static_cast<std::uint32_t>(warp_uniform(static_cast<int>(ptx::shared_address(memory.slots))))),
+        base_a(LayoutA::descriptor_low(base)) {
+    const int quad = lane % 4, row = lane / 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int line = 2 * (kAlongK ? warp : quad) + (swapped ? 1 - i : i);
+      place[i] = base + static_cast<unsigned>(Shape::kPlaceB + line * Shape::kBoxBytes + 2 * f.skew[line] +
+                                              (kAlongK ? row * kPitch + 4 * quad : 2 * (8 * row + 2 * warp)));
+    }
+    // The barrier at which this lane releases a slot: its own CTA's, one of the pair's, or none.
+    empty_at = f.multicast ? lane < 2 ? ptx::remote_address(shared.pipeline.empty, static_cast<unsigned>(lane)) : 0
+               : lane == 0 ? ptx::shared_address(shared.pipeline.empty)
+                           : 0;
+  }
+  __device__ __forceinline__ void release(int slot, bool really) const {
+    __syncwarp();  // all lanes have read
+    ptx::barrier_arrive_remote_if(empty_at + 8 * static_cast<unsigned>(slot), really && empty_at != 0);
+  }
+
+  /// kWords: by mma.sync. Elements of half a slot, and fragments of A's rows.
+  struct Half {
+    static constexpr int kSteps = kSlotK / 32;
+    unsigned elements[kSteps][2][3];  // [step][k + 8]: a pair of the even line, and two elements of the other
+    std::uint32_t rows[kSteps][kRows / 8][2];
+  };
+  __device__ __forceinline__ void fetch(Half& to, unsigned offset, int half, int s) const {
+#pragma unroll
+    for (int up = 0; up < 2; ++up) {
+      const int step = half * Half::kSteps + s, at = kAlongK ? 32 * step + 16 * up : (2 * step + up) * kPitch;
+      to.elements[s][up][0] = ptx::load_pair_of_elements(place[0] + offset + static_cast<unsigned>(at));
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        to.elements[s][up][1 + i] = ptx::load_element(place[1] + offset + static_cast<unsigned>(at + 2 * i));
+    }
+    // Each ldmatrix loads four 8 x 8 matrices: of two steps (kRows = 8), or of 16 rows of one step.
+    const std::uint32_t from = base + offset + static_cast<unsigned>(half * Shape::kBytesA + lane % 8 * 128);
+    std::uint32_t r[4];
+    if constexpr (kRows == 8) {
+      if (s % 2) return;
+      ptx::ldmatrix(r, from + static_cast<unsigned>(((2 * s + lane / 8) ^ lane) % 8 * 16));
+      to.rows[s][0][0] = r[0], to.rows[s][0][1] = r[1], to.rows[s + 1][0][0] = r[2], to.rows[s + 1][0][1] = r[3];
+    } else {
+#pragma unroll
+      for (int j = 0; j < kRows / 8; j += 2) {
+        ptx::ldmatrix(r, from + static_cast<unsigned>((j + lane / 16) * 1024 + ((2 * s + lane / 8 % 2) ^ lane) % 8 * 16));
+        to.rows[s][j][0] = r[0], to.rows[s][j][1] = r[1], to.rows[s][j + 1][0] = r[2], to.rows[s][j + 1][1] = r[3];
+      }
+    }
+  }
+
+  /// Loads half a slot's elements while the previous half is multiplied, step by step: each product waits for the one before it,
+  /// and the loads fill the gaps.
+  __device__ __forceinline__ void sum_by_mma(Sums& sums, int begin, int end) {
+    Half half_slot;
+    const unsigned select[2] = {swapped ? 0x1054u : 0x5410u, swapped ? 0x3254u : 0x5432u};
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) sums[i] = 0;
+    shared.pipeline.wait(state);
+#pragma unroll
+    for (int s = 0; s < Half::kSteps; ++s) fetch(half_slot, static_cast<unsigned>(state.slot * kSlotBytes), 0, s);
+    for (int k = begin; k < end; k += kSlotK) {
+      const int slot = state.slot;
+      const bool last = k + kSlotK >= end;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (half == 1) {
+          state.advance();
+          if (!last) shared.pipeline.wait(state);
+        }
+        const auto next = static_cast<unsigned>((half == 0 || last ? slot : state.slot) * kSlotBytes);  // last: unused
+        std::uint32_t others[Half::kSteps][kRows / 8][2];
+#pragma unroll
+        for (int s = 0; s < Half::kSteps; ++s)
+#pragma unroll
+          for (int j = 0; j < kRows / 8; ++j)
+            others[s][j][0] = half_slot.rows[s][j][0], others[s][j][1] = half_slot.rows[s][j][1];
+#pragma unroll
+        for (int s = 0; s < Half::kSteps; ++s) {
+          std::uint32_t fragment[4];
+#pragma unroll
+          for (int up = 0; up < 2; ++up) {
+            const auto& x = half_slot.elements[s][up];
+            fragment[2 * up] = kAlongK ? x[0] : __byte_perm(x[0], x[1], select[0]);
+            fragment[2 * up + 1] = kAlongK ? __byte_perm(x[1], x[2], 0x5410) : __byte_perm(x[0], x[2], select[1]);
+          }
+          fetch(half_slot, next, 1 - half, s);
+#pragma unroll
+          for (int j = 0; j < kRows / 8; ++j)
+            ptx::mma<Element>(*reinterpret_cast<float(*)[4]>(sums + 4 * j), fragment, others[s][j][0], others[s][j][1]);
+        }
+      }
+      release(slot, true);  // no proxy fence: the products have used all that was loaded from the slot
+    }
+  }
+  /// By wgmma.
+  __device__ __forceinline__ void sum_by_wgmma(Sums& sums, int begin, int end) {
+    int previous = 0;
+    for (int k = begin; k < end; k += kSlotK) {
+      shared.pipeline.wait(state);
+      const auto offset = static_cast<unsigned>(state.slot * kSlotBytes);
+      unsigned elements[kSteps][2][2][2];  // [step][k + 8][h][e]
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+        for (int up = 0; up < 2; ++up)
+#pragma unroll
+          for (int h = 0; h < 2; ++h)
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+              elements[s][up][h][e] =
+                  ptx::load_element(place[kAlongK ? h : e] + offset +
+                                    static_cast<unsigned>(kAlongK ? 32 * s + 16 * up + 2 * e : (2 * s + up) * kPitch + 2 * h));
+      ptx::wgmma_wait<0>();  // the previous slot's products: frees its fragment registers and the slot
+      release(previous, k > begin);
+      std::uint32_t fragments[kSteps][4];
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+        for (int up = 0; up < 2; ++up)
+#pragma unroll
+          for (int h = 0; h < 2; ++h)
+            fragments[s][2 * up + h] = __byte_perm(elements[s][up][h][0], elements[s][up][h][1], 0x5410);
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) ptx::wgmma_pin(fragments[s]);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s)
+        ptx::WgmmaRegisters<Element>::mma(
+            sums, fragments[s], LayoutA::descriptor(base_a + offset / 16, s / 4 * Shape::kBytesA + s % 4 * LayoutA::kStepBytes),
+            k > begin || s > 0);
+      ptx::wgmma_commit();
+      previous = state.slot;
+      state.advance();
+    }
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(sums);
+    release(previous, true);
+  }
+
+  /// Adds the sums [split][row][column] in shared memory (a cluster's in the slots of its first CTA, which are free by then), and
+  /// stores them.
+  __device__ __forceinline__ void add_and_store(const Sums& sums, const FewRowsWork<Shape>& work, int index) const {
+    const WgmmaArguments& g = f.g;
+    const Problem& p = g.problem;
+    const bool clustered = g.k.cluster_splits > 1;
+    const auto at = work.locate(index);
+    float* const partials = reinterpret_cast<float*>(clustered ? shared.slots : shared.staging);
+    if (clustered)
+      ptx::cluster_sync_warps();
+    else
+      ptx::named_barrier_sync(1, 128);  // the tile before has been read
+#pragma unroll
+    for (int j = 0; j < kRows / 8; ++j)
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        float* const to =
+            partials + (work.split * kRows + 8 * j + 2 * (lane % 4) + c) * Shape::kSumPitch + 8 * (lane / 4) + 2 * warp;
+        const bool exchange = kAlongK && swapped;
+        const float upper = sums[4 * j + c], lower = sums[4 * j + 2 + c];
+        const Vector<float, 2> sum{{exchange ? lower : upper, exchange ? upper : lower}};
+        if (clustered)
+          ptx::store_remote(ptx::remote_address(to, 0), sum[0], sum[1]);
+        else
+          store_vector(to, sum);
+      }
+    if (clustered)
+      ptx::cluster_sync_warps();
+    else
+      ptx::named_barrier_sync(1, 128);
+    if (work.split > 0) return;
+    const wgmma_detail::LaneColumns columns(p, lane);
+    const auto epilogue = wgmma_detail::tile_epilogue<Element>(p, at.batch);
+    const int rows = min(kRows, static_cast<int>(p.m) - at.row);
+    for (int r0 = 4 * warp; r0 < rows; r0 += 16) {
+      const auto total = [&](int r) {
+        const float* from = partials + (r0 + r) * Shape::kSumPitch;
+        Vector<float, 2> sum{{from[columns.first], from[columns.second]}};
+        for (int s = 1; s < g.k.cluster_splits; ++s) {
+          from += kRows * Shape::kSumPitch;
+          sum[0] += from[columns.first], sum[1] += from[columns.second];
+        }
+        return sum;
+      };
+      wgmma_detail::store_rows<Element, false, 4>(g, epilogue, at.row + r0, min(4, rows - r0), at.column, columns,
+                                                  at.column + Shape::kColumns, at.batch, total);
+    }
+  }
+};
+
 template <class Element, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_constant__ FewRowsArguments f) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr bool kAlongK = Shape::kKMajor;
-  constexpr int kStages = Shape::kStages, kSlotBytes = Shape::kSlotBytes, kSlotK = Shape::kSlotK, kPitch = Shape::kPitch,
-                kColumns = Shape::kColumns, kRows = Shape::kRows, kBox = Shape::kBoxBytes;
   const WgmmaArguments& g = f.g;
-  const Problem& p = g.problem;
-
   extern __shared__ unsigned char shared_memory[];
-  unsigned char* const slots = shared_memory + swizzle_padding(shared_memory);
-  unsigned char* const staging = slots + kStages * kSlotBytes;
-  const Pipeline<kStages> pipeline{reinterpret_cast<ptx::Barrier*>(staging + Shape::kSumBytes)};
-
-  const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const bool multicast = f.multicast;
+  const FewRowsShared<Shape> shared(shared_memory);
+  const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
-    pipeline.init(2, multicast ? 8 : 4);
+    shared.pipeline.init(2, f.multicast ? 8 : 4);
     ptx::fence_barrier_init();
   }
   if (warp == 4 && lane < kLineClasses) ptx::prefetch_tensor_map(&f.b[lane]);
   if (warp == 5 && lane == 0) ptx::prefetch_tensor_map(&g.a);
   __syncthreads();
-  if (multicast || g.k.cluster_splits > 1) ptx::cluster_sync();
-
-  const int m = static_cast<int>(p.m), size = multicast ? 2 : g.k.cluster_splits;
-  const int step = static_cast<int>(gridDim.x) / size, first = static_cast<int>(blockIdx.x) / size;
-  const int rank = static_cast<int>(blockIdx.x) - first * size, part = multicast ? 0 : rank;
-  // This CTA's range of k: all, or its split.
-  const int k_begin = part * g.k.split_blocks * kWgmmaTileK,
-            k_end = g.k.cluster_splits > 1 ? min(static_cast<int>(p.k), k_begin + g.k.split_blocks * kWgmmaTileK)
-                                           : static_cast<int>(p.k);
-  struct Place {
-    int row, column, batch;
-  };
-  const auto locate = [&](int index) {
-    const int tile = index / f.halves, half = multicast ? rank : index - tile * f.halves, batch = tile / g.tiles.columns;
-    return Place{half * kRows, (tile - batch * g.tiles.columns) * kColumns, batch};
-  };
-  PipelineState<kStages> state;
-
+  if (f.multicast || g.k.cluster_splits > 1) ptx::cluster_sync();
+  const FewRowsWork<Shape> work(f);
   if (warp == 4) {
-    if (!f.after_copy) ptx::grid_wait();
-    const bool leads = ptx::elect_one();
-    const int classes_begin = multicast ? warp_uniform(rank) * 4 : 0;
-    for (int index = first; index < g.tiles.count; index += step) {
-      const Place at = locate(index);
-      const int column = warp_uniform(at.column), batch = warp_uniform(at.batch * f.batch_step_b);
-      for (int k = k_begin; k < k_end; k += kSlotK, state.advance()) {
-        ptx::Barrier* const landed = pipeline.acquire(state);
-        if (leads) {
-          ptx::barrier_arrive_expect(landed, Shape::kBytesB);
-          unsigned char* const to = slots + state.slot * kSlotBytes + Shape::kPlaceB;
-          const int c0 = kAlongK ? k : column, c1 = (kAlongK ? column : k) / kLineClasses;
-          if (multicast) {
-#pragma unroll
-            for (int c = 0; c < 4; ++c)
-              ptx::tma_load_multicast(to + (classes_begin + c) * kBox, &f.b[classes_begin + c], landed, c0, c1, batch, 3);
-          } else {
-#pragma unroll
-            for (int c = 0; c < kLineClasses; ++c) ptx::tma_load(to + c * kBox, &f.b[c], landed, c0, c1, batch);
-          }
-        }
-        __syncwarp();
-      }
-    }
+    load_b(work, shared);
   } else if (warp == 5) {
-    ptx::grid_wait();
-    ptx::grid_release();
-    const bool leads = ptx::elect_one();
-    for (int index = first; index < g.tiles.count; index += step) {
-      const Place at = locate(index);
-      const int row = warp_uniform(at.row), batch = warp_uniform(at.batch * g.batch_step_a);
-      for (int k = k_begin; k < k_end; k += kSlotK, state.advance()) {
-        ptx::Barrier* const landed = pipeline.acquire(state);
-        if (leads) {
-          ptx::barrier_arrive_expect(landed, Shape::kPlaceB);
-#pragma unroll
-          for (int i = 0; i < kSlotK / 64; ++i)
-            ptx::tma_load(slots + state.slot * kSlotBytes + i * Shape::kBytesA, &g.a, landed, k + 64 * i, row, batch);
-        }
-        __syncwarp();
-      }
-    }
+    load_a(work, shared);
   } else {
-    using LayoutA = ptx::OperandLayout<true, 128, 1024>;
-    constexpr int kSteps = kSlotK / 16;
-    const int quad = lane % 4, row = lane / 4;
-    const auto base = static_cast<std::uint32_t>(warp_uniform(static_cast<int>(ptx::shared_address(slots))));
-    const std::uint32_t base_a = LayoutA::descriptor_low(base);
-    // The lane's elements: columns 8 row + 2 warp + h, k = 2 quad + e, and both 8 further. With odd strides, reads have no bank
-    // conflicts. kWords: place[0] is the even line's. If that is the second line, the fragment's two columns (B along k) or the
-    // halves of its registers (B along n) are exchanged.
-    const bool swapped = Shape::kWords && f.skew[0] % 2 != 0;
-    std::uint32_t place[2];  // indexed by h if lines are columns, else by e
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int line = 2 * (kAlongK ? warp : quad) + (swapped ? 1 - i : i);
-      place[i] = base + static_cast<unsigned>(Shape::kPlaceB + line * kBox + 2 * f.skew[line] +
-                                              (kAlongK ? row * kPitch + 4 * quad : 2 * (8 * row + 2 * warp)));
-    }
-    [[maybe_unused]] const unsigned select[2] = {swapped ? 0x1054u : 0x5410u, swapped ? 0x3254u : 0x5432u};
-    // The barrier at which this lane releases a slot: its own CTA's, one of the pair's, or none.
-    const std::uint32_t empty_at = multicast   ? lane < 2 ? ptx::remote_address(pipeline.empty, static_cast<unsigned>(lane)) : 0
-                                   : lane == 0 ? ptx::shared_address(pipeline.empty)
-                                               : 0;
-    const auto release = [&](int slot, bool really) {
-      __syncwarp();  // all lanes have read
-      ptx::barrier_arrive_remote_if(empty_at + 8 * static_cast<unsigned>(slot), really && empty_at != 0);
-    };
-    for (int index = first; index < g.tiles.count; index += step) {
-      const Place at = locate(index);
-      float sums[kRows / 2];
-      if constexpr (Shape::kWords) {
-        // Loads half a slot's elements while the previous half is multiplied, step by step: each product waits for the one
-        // before it, and the loads fill the gaps.
-        constexpr int kHalf = kSteps / 2;
-        unsigned elements[kHalf][2][3];  // [step][k + 8]: a pair of the even line, and two elements of the other
-        std::uint32_t rows[kHalf][kRows / 8][2];
-        const auto fetch = [&](unsigned offset, int half, int s) {
-#pragma unroll
-          for (int up = 0; up < 2; ++up) {
-            const int step = half * kHalf + s, at = kAlongK ? 32 * step + 16 * up : (2 * step + up) * kPitch;
-            elements[s][up][0] = ptx::load_pair_of_elements(place[0] + offset + static_cast<unsigned>(at));
-#pragma unroll
-            for (int i = 0; i < 2; ++i)
-              elements[s][up][1 + i] = ptx::load_element(place[1] + offset + static_cast<unsigned>(at + 2 * i));
-          }
-          // Each ldmatrix loads four 8 x 8 matrices: of two steps (kRows = 8), or of 16 rows of one step.
-          const std::uint32_t from = base + offset + static_cast<unsigned>(half * Shape::kBytesA + lane % 8 * 128);
-          std::uint32_t r[4];
-          if constexpr (kRows == 8) {
-            if (s % 2) return;
-            ptx::ldmatrix(r, from + static_cast<unsigned>(((2 * s + lane / 8) ^ lane) % 8 * 16));
-            rows[s][0][0] = r[0], rows[s][0][1] = r[1], rows[s + 1][0][0] = r[2], rows[s + 1][0][1] = r[3];
-          } else {
-#pragma unroll
-            for (int j = 0; j < kRows / 8; j += 2) {
-              ptx::ldmatrix(r, from + static_cast<unsigned>((j + lane / 16) * 1024 + ((2 * s + lane / 8 % 2) ^ lane) % 8 * 16));
-              rows[s][j][0] = r[0], rows[s][j][1] = r[1], rows[s][j + 1][0] = r[2], rows[s][j + 1][1] = r[3];
-            }
-          }
-        };
-#pragma unroll
-        for (int i = 0; i < kRows / 2; ++i) sums[i] = 0;
-        pipeline.wait(state);
-#pragma unroll
-        for (int s = 0; s < kHalf; ++s) fetch(static_cast<unsigned>(state.slot * kSlotBytes), 0, s);
-        for (int k = k_begin; k < k_end; k += kSlotK) {
-          const int slot = state.slot;
-          const bool last = k + kSlotK >= k_end;
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            if (half == 1) {
-              state.advance();
-              if (!last) pipeline.wait(state);
-            }
-            const auto next = static_cast<unsigned>((half == 0 || last ? slot : state.slot) * kSlotBytes);  // last: unused
-            std::uint32_t others[kHalf][kRows / 8][2];
-#pragma unroll
-            for (int s = 0; s < kHalf; ++s)
-#pragma unroll
-              for (int j = 0; j < kRows / 8; ++j) others[s][j][0] = rows[s][j][0], others[s][j][1] = rows[s][j][1];
-#pragma unroll
-            for (int s = 0; s < kHalf; ++s) {
-              std::uint32_t fragment[4];
-#pragma unroll
-              for (int up = 0; up < 2; ++up) {
-                const auto& x = elements[s][up];
-                fragment[2 * up] = kAlongK ? x[0] : __byte_perm(x[0], x[1], select[0]);
-                fragment[2 * up + 1] = kAlongK ? __byte_perm(x[1], x[2], 0x5410) : __byte_perm(x[0], x[2], select[1]);
-              }
-              fetch(next, 1 - half, s);
-#pragma unroll
-              for (int j = 0; j < kRows / 8; ++j)
-                ptx::mma<Element>(*reinterpret_cast<float(*)[4]>(sums + 4 * j), fragment, others[s][j][0], others[s][j][1]);
-            }
-          }
-          release(slot, true);  // no proxy fence: the products have used all that was loaded from the slot
-        }
-      } else {
-        int previous = 0;
-        for (int k = k_begin; k < k_end; k += kSlotK) {
-          pipeline.wait(state);
-          const auto offset = static_cast<unsigned>(state.slot * kSlotBytes);
-          unsigned elements[kSteps][2][2][2];  // [step][k + 8][h][e]
-#pragma unroll
-          for (int s = 0; s < kSteps; ++s)
-#pragma unroll
-            for (int up = 0; up < 2; ++up)
-#pragma unroll
-              for (int h = 0; h < 2; ++h)
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                  elements[s][up][h][e] = ptx::load_element(
-                      place[kAlongK ? h : e] + offset +
-                      static_cast<unsigned>(kAlongK ? 32 * s + 16 * up + 2 * e : (2 * s + up) * kPitch + 2 * h));
-          ptx::wgmma_wait<0>();  // the previous slot's products: frees its fragment registers and the slot
-          release(previous, k > k_begin);
-          std::uint32_t fragments[kSteps][4];
-#pragma unroll
-          for (int s = 0; s < kSteps; ++s)
-#pragma unroll
-            for (int up = 0; up < 2; ++up)
-#pragma unroll
-              for (int h = 0; h < 2; ++h)
-                fragments[s][2 * up + h] = __byte_perm(elements[s][up][h][0], elements[s][up][h][1], 0x5410);
-#pragma unroll
-          for (int s = 0; s < kSteps; ++s) ptx::wgmma_pin(fragments[s]);
-          ptx::wgmma_fence();
-#pragma unroll
-          for (int s = 0; s < kSteps; ++s)
-            ptx::WgmmaRegisters<Element>::mma(
-                sums, fragments[s],
-                LayoutA::descriptor(base_a + offset / 16, s / 4 * Shape::kBytesA + s % 4 * LayoutA::kStepBytes),
-                k > k_begin || s > 0);
-          ptx::wgmma_commit();
-          previous = state.slot;
-          state.advance();
-        }
-        ptx::wgmma_wait<0>();
-        ptx::wgmma_pin(sums);
-        release(previous, true);
-      }
-
-      // Sums [split][row][column] are added in shared memory; a cluster's in the slots of its first CTA, which are free by
-      // then.
-      float* const parts = reinterpret_cast<float*>(g.k.cluster_splits > 1 ? slots : staging);
-      if (g.k.cluster_splits > 1)
-        ptx::cluster_sync_warps();
+    FewRowsConsumer<Element, Shape> consumer(f, shared, warp, lane);
+    for (int index = work.first; index < g.tiles.count; index += work.step) {
+      float sums[Shape::kRows / 2];
+      if constexpr (Shape::kWords)
+        consumer.sum_by_mma(sums, work.begin, work.end);
       else
-        ptx::named_barrier_sync(1, 128);  // the tile before has been read
-#pragma unroll
-      for (int j = 0; j < kRows / 8; ++j)
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          float* const to = parts + (part * kRows + 8 * j + 2 * quad + c) * Shape::kSumPitch + 8 * row + 2 * warp;
-          const bool exchange = kAlongK && swapped;
-          const float upper = sums[4 * j + c], lower = sums[4 * j + 2 + c];
-          const Vector<float, 2> sum{{exchange ? lower : upper, exchange ? upper : lower}};
-          if (g.k.cluster_splits > 1)
-            ptx::store_remote(ptx::remote_address(to, 0), sum[0], sum[1]);
-          else
-            store_vector(to, sum);
-        }
-      if (g.k.cluster_splits > 1)
-        ptx::cluster_sync_warps();
-      else
-        ptx::named_barrier_sync(1, 128);
-      if (part > 0) continue;
-      const wgmma_detail::LaneColumns columns(p, lane);
-      const auto epilogue = wgmma_detail::tile_epilogue<Element>(p, at.batch);
-      const int rows = min(kRows, m - at.row);
-      for (int r0 = 4 * warp; r0 < rows; r0 += 16)
-        wgmma_detail::store_rows<Element, false, 4>(g, epilogue, at.row + r0, min(4, rows - r0), at.column, columns,
-                                                    at.column + kColumns, at.batch, [&](int r) {
-                                                      const float* from = parts + (r0 + r) * Shape::kSumPitch;
-                                                      Vector<float, 2> sum{{from[columns.first], from[columns.second]}};
-                                                      for (int s = 1; s < g.k.cluster_splits; ++s) {
-                                                        from += kRows * Shape::kSumPitch;
-                                                        sum[0] += from[columns.first], sum[1] += from[columns.second];
-                                                      }
-                                                      return sum;
-                                                    });
+        consumer.sum_by_wgmma(sums, work.begin, work.end);
+      consumer.add_and_store(sums, work, index);
     }
   }
   if (warp >= 4 && g.k.cluster_splits > 1) {  // match the two cluster barriers around the sums
     ptx::cluster_sync_warps();
     ptx::cluster_sync_warps();
   }
-  if (multicast) ptx::cluster_sync_warps();  // shared memory must outlive the other CTA's arrivals
+  if (f.multicast) ptx::cluster_sync_warps();  // shared memory must outlive the other CTA's arrivals
 #endif
 }
 

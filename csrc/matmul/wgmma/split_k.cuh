@@ -106,8 +106,8 @@ __device__ __forceinline__ void reduce_in_memory(const float (&sums)[Config::kVa
         const bool odd = unit % 2 != 0;
         const float first = __shfl_xor_sync(kFullWarp, odd ? sum.v[0] : sum.v[2], 1),
                     second = __shfl_xor_sync(kFullWarp, odd ? sum.v[1] : sum.v[3], 1);
-        const Quad<float> four = odd ? Quad<float>{{first, second, sum.v[2], sum.v[3]}}
-                                     : Quad<float>{{sum.v[0], sum.v[1], first, second}};
+        const Quad<float> four =
+            odd ? Quad<float>{{first, second, sum.v[2], sum.v[3]}} : Quad<float>{{sum.v[0], sum.v[1], first, second}};
         const int row = row_of(unit) + 8 * odd, column = 8 * slice_of(unit) + unit % 4 / 2 * 4, left = columns - column;
         if (row >= rows || left <= 0) return;
         store_row_quad(out + row * p.n + column,
