@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "device/numeric.cuh"
+#include "matmul/epilogue/batch.cuh"
 #include "matmul/problem.h"
 
 namespace xgemm::matmul {
@@ -207,9 +208,11 @@ __device__ __forceinline__ Epilogue<T, Acc> make_epilogue_at(const Problem& p) {
 template <class T, class Acc>
 __device__ __forceinline__ Epilogue<T, Acc> make_epilogue(const Problem& p, std::int64_t batch) {
   auto e = make_epilogue_at<T, Acc>(p);
-  if (e.c) e.c += batch_offset(p, p.c, batch);
-  if (e.bias) e.bias += batch_offset(p, p.bias, batch);
-  if (e.residual) e.residual += batch_offset(p, p.residual, batch);
+  each_batch_dim(p, static_cast<unsigned>(batch), [&](int d, std::int64_t at) {
+    if (e.c) e.c += at * p.c.batch_stride[d];
+    if (e.bias) e.bias += at * p.bias.batch_stride[d];
+    if (e.residual) e.residual += at * p.residual.batch_stride[d];
+  });
   if (e.factor) e.factor += batch * p.m * p.n;
   return e;
 }

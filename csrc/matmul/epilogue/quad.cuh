@@ -1,4 +1,4 @@
-// Quads of sums in shared memory and in rows of C.
+// Quads of sums in shared memory and in rows of C: how mma, tf32, bf16x3, sliced, simt and splits of K are stored.
 #pragma once
 #include "device/vector.cuh"
 #include "matmul/epilogue/apply.cuh"
@@ -51,6 +51,54 @@ __device__ __forceinline__ void store_row_quad(T* p, const Quad<T>& q, int count
 #pragma unroll
     for (int j = 0; j < 4; ++j)
       if (j < count) p[j] = q.v[j];
+  }
+}
+
+/// Stores `count` or fewer sums from (row, col) on of C's batch; `out`: the batch's.
+template <class T>
+__device__ __forceinline__ void store_sums(const Epilogue<T, float>& e, T* out, std::int64_t n, const Quad<float>& sums, int row,
+                                           int col, int count) {
+  store_row_quad(out + row * n + col, e.template quad<T>(sums, row, col, min(4, count)), count, n);
+}
+
+/// A quad of sums in shared memory, and where in C it goes.
+struct StagedQuad {
+  const float* from;
+  int row, col;
+};
+
+/// Stores kQuads quads that a warp has staged, with any epilogue; `quad(i)`: the i-th. Two quads a lane: their chains of
+/// instructions overlap.
+template <class T, int kQuads, class F>
+__device__ __forceinline__ void store_staged(const Problem& p, int batch, int lane, const F& quad) {
+  static_assert(kQuads % 64 == 0);
+  const auto e = make_epilogue<T, float>(p, batch);
+  const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
+  T* const out = static_cast<T*>(p.out) + static_cast<std::int64_t>(batch) * m * p.n;
+#pragma unroll 1
+  for (int i = lane; i < kQuads; i += 64) {
+    const StagedQuad quads[2] = {quad(i), quad(i + 32)};
+    float x[8];
+#pragma unroll
+    for (int q = 0; q < 2; ++q) {
+      const auto sums = load_quad(quads[q].from);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[4 * q + j] = scaled(e.alpha, sums.v[j]);
+    }
+    const auto row = [&](int v) { return std::int64_t{min(quads[v / 4].row, m - 1)}; };
+    const auto col = [&](int v) { return std::int64_t{min(quads[v / 4].col + v % 4, n - 1)}; };
+    apply<T>(
+        x, e, [&](int v) { return e.c[row(v) * e.c_row + col(v) * e.c_col]; }, [&](int v) { return e.bias[col(v) * e.bias_col]; },
+        [&](int v) { return e.residual[row(v) * e.residual_row + col(v) * e.residual_col]; });
+#pragma unroll
+    for (int q = 0; q < 2; ++q) {
+      const int count = quads[q].row < m ? n - quads[q].col : 0;
+      if (count <= 0) continue;
+      Quad<T> results;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) results.v[j] = convert<T>(x[4 * q + j]);
+      store_row_quad(out + quads[q].row * p.n + quads[q].col, results, count, p.n);
+    }
   }
 }
 

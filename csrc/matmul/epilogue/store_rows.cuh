@@ -9,23 +9,6 @@
 
 namespace xgemm::matmul::wgmma_detail {
 
-/// The epilogue's operands at this batch, computed once per tile by a rolled loop: the tile's code must stay in the instruction
-/// cache.
-template <class Out>
-__device__ __forceinline__ Epilogue<Out, float> tile_epilogue(const Problem& p, int batch) {
-  auto e = make_epilogue_at<Out, float>(p);
-  unsigned index = static_cast<unsigned>(batch);
-#pragma unroll 1
-  for (int d = p.batch_dims - 1; d >= 0; --d) {
-    const unsigned size = static_cast<unsigned>(p.batch[d]), here = index % size;
-    index /= size;
-    if (e.c) e.c += here * p.c.batch_stride[d];
-    if (e.bias) e.bias += here * p.bias.batch_stride[d];
-    if (e.residual) e.residual += here * p.residual.batch_stride[d];
-  }
-  return e;
-}
-
 /// The two columns of 64 that a lane stores in store_rows: neighbours if rows of C keep pairs aligned, else 32 apart, so that a
 /// warp's narrow stores are adjacent.
 struct LaneColumns {

@@ -60,7 +60,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
     return store_tma<Out, Config>(sums, g, row, column, n, batch, lane, staging, scales, row_in_tile);
   const int rows = min(16, m - row);
   const LaneColumns columns(p, lane);
-  const auto epilogue = tile_epilogue<Out>(p, batch);
+  const auto epilogue = make_epilogue<Out, float>(p, batch);
   if (kScaled && ptx::elect_one()) ptx::tma_store_wait_read<0>();  // TMA may still read the previous tile
   constexpr int kRounds = (kTileN + 63) / 64, kPieces = (kTileN < 64 ? kTileN : 64) / 8;
 #pragma unroll 1

@@ -93,10 +93,8 @@ __device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2
                                       int batch, float* stage) {
   constexpr int kTurns = Config::kValue.y() / 32;
   const Problem& p = g.problem;
-  const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), lines_y = g.swapped ? m : n;
+  const int lines_y = static_cast<int>(g.swapped ? p.m : p.n);
   const Lines<Config> lines;
-  float* const out = static_cast<float*>(p.out) + static_cast<std::int64_t>(batch) * m * p.n;
-  const auto e = make_epilogue<float, float>(p, batch);
 #pragma unroll 1
   for (int turn = 0; turn < kTurns; ++turn, y += 32) {
     if (y >= lines_y) break;
@@ -120,33 +118,11 @@ __device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2
       }
     }
     __syncwarp();
-#pragma unroll 1
-    for (int i = lines.lane; i < 128; i += 64) {  // two quads a lane: their chains of instructions overlap
-      float values[8];
-      std::int64_t row[2], col[2];
-      int count[2];
-#pragma unroll
-      for (int q = 0; q < 2; ++q) {
-        const int at = i + 32 * q, major = g.swapped ? at / 4 : at / 8, minor = g.swapped ? at % 4 : at % 8;
-        row[q] = g.swapped ? y + major : x + lines.of_row(major), col[q] = g.swapped ? x + lines.of_quad(minor) : y + 4 * minor;
-        count[q] = row[q] < m ? n - static_cast<int>(col[q]) : 0;
-        row[q] = min(row[q], p.m - 1), col[q] = min(col[q], p.n - 1);
-        const auto sum = load_vector<4>(stage + major * (g.swapped ? 20 : 40) + 4 * minor);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) values[4 * q + j] = fmaf(e.alpha, sum[j], 0.f);  // + 0: see scaled()
-      }
-      const auto column = [&](int v) { return min(col[v / 4] + v % 4, p.n - 1); };
-      apply<float>(
-          values, e, [&](int v) { return e.c[row[v / 4] * e.c_row + column(v) * e.c_col]; },
-          [&](int v) { return e.bias[column(v) * e.bias_col]; },
-          [&](int v) { return e.residual[row[v / 4] * e.residual_row + column(v) * e.residual_col]; });
-#pragma unroll
-      for (int q = 0; q < 2; ++q) {
-        if (count[q] <= 0) continue;
-        store_row_quad(out + row[q] * p.n + col[q],
-                       Quad<float>{{values[4 * q], values[4 * q + 1], values[4 * q + 2], values[4 * q + 3]}}, count[q], p.n);
-      }
-    }
+    store_staged<float, 128>(p, batch, lines.lane, [&](int i) {
+      const int major = g.swapped ? i / 4 : i / 8, minor = g.swapped ? i % 4 : i % 8;
+      return StagedQuad{stage + major * (g.swapped ? 20 : 40) + 4 * minor, g.swapped ? y + major : x + lines.of_row(major),
+                        g.swapped ? x + lines.of_quad(minor) : y + 4 * minor};
+    });
     __syncwarp();
   }
 }
@@ -160,7 +136,7 @@ __device__ __forceinline__ void add_tile_splits(const Tf32Arguments& g, const It
   const int row0 = g.swapped ? at.y : x, column0 = g.swapped ? x : at.y, quads = static_cast<int>(own.pitch) / 4,
             rows = min(own.rows, static_cast<int>(p.m) - row0), left = static_cast<int>(p.n) - column0;
   const auto e = make_epilogue<float, float>(p, at.batch);
-  float* const out = static_cast<float*>(p.out) + (static_cast<std::int64_t>(at.batch) * p.m + row0) * p.n + column0;
+  float* const out = static_cast<float*>(p.out) + static_cast<std::int64_t>(at.batch) * p.m * p.n;
   const std::int64_t step = kWarpgroups * own.rows * own.pitch;  // from one split's sums to the next
   const float* const first = own.to - at.split * step;
   add_splits<128, 8, 8>(
@@ -170,8 +146,7 @@ __device__ __forceinline__ void add_tile_splits(const Tf32Arguments& g, const It
       [&](int unit, const Quad<float>& sum, bool mine) {
         if (!mine) return;
         const int row = unit / quads, column = unit % quads * 4;
-        store_row_quad(out + row * p.n + column, e.template quad<float>(sum, row0 + row, column0 + column, min(4, left - column)),
-                       left - column, p.n);
+        store_sums(e, out, p.n, sum, row0 + row, column0 + column, left - column);
       });
 }
 

@@ -347,7 +347,7 @@ struct FewRowsConsumer {
       ptx::named_barrier_sync(1, 128);
     if (work.split > 0) return;
     const wgmma_detail::LaneColumns columns(p, lane);
-    const auto epilogue = wgmma_detail::tile_epilogue<Element>(p, at.batch);
+    const auto epilogue = make_epilogue<Element, float>(p, at.batch);
     const int rows = min(kRows, static_cast<int>(p.m) - at.row);
     for (int r0 = 4 * warp; r0 < rows; r0 += 16) {
       const auto total = [&](int r) {

@@ -45,7 +45,7 @@ __device__ __forceinline__ void reduce_in_cluster(const float (&sums)[Config::kV
       if (++at == each) at = 0, ++owner;
     }
   }
-  const auto epilogue = tile_epilogue<Out>(g.problem, batch);
+  const auto epilogue = make_epilogue<Out, float>(g.problem, batch);
   ptx::barrier_wait(arrived, parity);
   const LaneColumns columns(g.problem, lane % 4, std::true_type{});
 #pragma unroll 1
@@ -87,8 +87,8 @@ __device__ __forceinline__ void reduce_in_memory(const float (&sums)[Config::kVa
     for (int j = 0; j < kSlices; ++j)
       partials[item.split * kSplit + j * kThreads + thread] = {sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
   }
-  const auto epilogue = tile_epilogue<Out>(p, tile.batch);
-  Out* const out = static_cast<Out*>(p.out) + (static_cast<std::int64_t>(tile.batch) * p.m + tile.row) * p.n + tile.column;
+  const auto epilogue = make_epilogue<Out, float>(p, tile.batch);
+  Out* const out = static_cast<Out*>(p.out) + static_cast<std::int64_t>(tile.batch) * p.m * p.n;
   // A warp's 32 units are two rows, eight apart, by 64 columns.
   const auto slice_of = [](int unit) { return unit / 32 % kRounds * 8 + unit % 32 / 4; };
   const auto row_of = [](int unit) { return unit / (32 * kRounds) / 8 * 16 + unit / (32 * kRounds) % 8; };
@@ -110,8 +110,7 @@ __device__ __forceinline__ void reduce_in_memory(const float (&sums)[Config::kVa
             odd ? Quad<float>{{first, second, sum.v[2], sum.v[3]}} : Quad<float>{{sum.v[0], sum.v[1], first, second}};
         const int row = row_of(unit) + 8 * odd, column = 8 * slice_of(unit) + unit % 4 / 2 * 4, left = columns - column;
         if (row >= rows || left <= 0) return;
-        store_row_quad(out + row * p.n + column,
-                       epilogue.template quad<Out>(four, tile.row + row, tile.column + column, min(4, left)), left, p.n);
+        store_sums(epilogue, out, p.n, four, tile.row + row, tile.column + column, left);
       });
 }
 
