@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(mma_detail::Shape<T, kTile, kAlongKA, kAlongKB
   if constexpr (Shape::kSplits)
     if (gridDim.y > 1) return add_tile_splits<Shape>(g, tile, warp_row, warp_column, sums);
   __syncthreads();  // the sums overwrite the slots
-  const WarpStore<T, Shape> store(g, tile, warp_row, warp_column, warp, ring);
+  const WarpStore<T, Shape> store{g, tile, warp_row, warp_column, ring + warp * (Shape::kSums / Shape::kWarps)};
   if (g.plain)
     store.plain(sums, add);
   else

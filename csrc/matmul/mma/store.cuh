@@ -21,28 +21,16 @@ __device__ __forceinline__ void each_pair(const float (&sums)[kHigh][kWide][4], 
 
 /// Stores a warp's part of C, which begins at (row, column), through its own shared memory `own`.
 template <class T, class Shape>
-class WarpStore {
+struct WarpStore {
   static constexpr int kRows = Shape::kRows, kColumns = Shape::kColumns, kSize = sizeof(T);
   static constexpr int kWidth = Pack<T>::kCount, kPieces = kColumns / kWidth;  // elements of a piece of 16 bytes, pieces of a row
   static constexpr int kTurn = 32 / kPieces;                                   // rows that a warp stores at a time
-  const MmaArguments& g;
-  const unsigned batch;
-  const int row, column, rows, columns, lane, at_row, piece;  // rows, columns: left from (row, column) on
-  unsigned char* const own;
 
- public:
-  __device__ __forceinline__ WarpStore(const MmaArguments& arguments, const TilePart& tile, int warp_row, int warp_column,
-                                       int warp, unsigned char* memory)
-      : g(arguments),
-        batch(tile.batch),
-        row(tile.row + warp_row),
-        column(tile.column + warp_column),
-        rows(tile.rows - warp_row),
-        columns(tile.columns - warp_column),
-        lane(static_cast<int>(threadIdx.x % 32)),
-        at_row(lane / kPieces),
-        piece(lane % kPieces),
-        own(memory + warp * (Shape::kSums / Shape::kWarps)) {}
+  const MmaArguments& g;
+  const TilePart& tile;
+  const int warp_row, warp_column;
+  unsigned char* const own;
+  const int lane = static_cast<int>(threadIdx.x % 32);
 
   /// Alpha and the bias `add` alone: rounded in the registers.
   __device__ __forceinline__ void plain(const typename Shape::Sums& sums, const float (&add)[kColumns / 8][2]) const {
@@ -55,7 +43,9 @@ class WarpStore {
       for (int i = 0; i < 2; ++i) results[i] = convert<T>(plus(scaled(alpha, sum[i]), add[c / 8][i]));
       store_vector(reinterpret_cast<T*>(own + r * kPitch + kSize * c), results);
     });
-    T* const out = static_cast<T*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row) * p.n + column;
+    const int rows = tile.rows - warp_row, columns = tile.columns - warp_column, at_row = lane / kPieces, piece = lane % kPieces;
+    T* const out = static_cast<T*>(p.out) + (static_cast<std::int64_t>(tile.batch) * p.m + tile.row + warp_row) * p.n +
+                   tile.column + warp_column;
     __syncwarp();
     if (p.n % kWidth == 0) {
       if (kWidth * piece >= columns) return;
@@ -82,9 +72,9 @@ class WarpStore {
     float* const stage = reinterpret_cast<float*>(own);
     each_pair(sums, lane, [&](int r, int c, const Vector<float, 2>& sum) { store_vector(stage + r * kPitch + c, sum); });
     __syncwarp();
-    store_staged<T, kRows * kColumns / 4>(g.problem, static_cast<int>(batch), lane, [&](int i) {
+    store_staged<T, kRows * kColumns / 4>(g.problem, static_cast<int>(tile.batch), lane, [&](int i) {
       const int r = i / (kColumns / 4), c = i % (kColumns / 4) * 4;
-      return StagedQuad{stage + r * kPitch + c, row + r, column + c};
+      return StagedQuad{stage + r * kPitch + c, tile.row + warp_row + r, tile.column + warp_column + c};
     });
   }
 };

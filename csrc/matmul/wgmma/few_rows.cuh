@@ -160,35 +160,24 @@ struct FewRowsConsumer {
   const FewRowsArguments& f;
   const FewRowsShared<Shape>& shared;
   const int warp, lane;
-  const bool swapped;
-  const std::uint32_t base, base_a;
-  std::uint32_t place[2];  // of an even and an odd line; indexed by h if lines are columns, else by e
-  std::uint32_t empty_at;
-  PipelineState<Shape::kStages> state;
-
+  const bool swapped = Shape::kWords && f.skew[0] % 2 != 0;
+  const std::uint32_t base = static_cast<std::uint32_t>(warp_uniform(static_cast<int>(ptx::shared_address(shared.slots)))),
+                      base_a = LayoutA::descriptor_low(base);
+  // The barrier at which this lane releases a slot: its own CTA's, one of the pair's, or none.
+  const std::uint32_t empty_at = f.multicast
+                                     ? lane < 2 ? ptx::remote_address(shared.pipeline.empty, static_cast<unsigned>(lane)) : 0
+                                 : lane == 0 ? ptx::shared_address(shared.pipeline.empty)
+                                             : 0;
+  PipelineState<Shape::kStages> state{};
   // The lane's elements: columns 8 row + 2 warp + h, k = 2 quad + e, and both 8 further. With odd strides, reads have no bank
   // conflicts. kWords: place[0] is the even line's. If that is the second line, the fragment's two columns (B along k) or the
   // halves of its registers (B along n) are exchanged.
-  __device__ __forceinline__ FewRowsConsumer(const FewRowsArguments& arguments, const FewRowsShared<Shape>& memory, int own_warp,
-                                             int own_lane)
-      : f(arguments),
-        shared(memory),
-        warp(own_warp),
-        lane(own_lane),
-        swapped(Shape::kWords && arguments.skew[0] % 2 != 0),
-        base(static_cast<std::uint32_t>(warp_uniform(static_cast<int>(ptx::shared_address(memory.slots))))),
-        base_a(LayoutA::descriptor_low(base)) {
-    const int quad = lane % 4, row = lane / 4;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int line = 2 * (kAlongK ? warp : quad) + (swapped ? 1 - i : i);
-      place[i] = base + static_cast<unsigned>(Shape::kPlaceB + line * Shape::kBoxBytes + 2 * f.skew[line] +
-                                              (kAlongK ? row * kPitch + 4 * quad : 2 * (8 * row + 2 * warp)));
-    }
-    // The barrier at which this lane releases a slot: its own CTA's, one of the pair's, or none.
-    empty_at = f.multicast ? lane < 2 ? ptx::remote_address(shared.pipeline.empty, static_cast<unsigned>(lane)) : 0
-               : lane == 0 ? ptx::shared_address(shared.pipeline.empty)
-                           : 0;
+  const std::uint32_t place[2] = {first_of(swapped), first_of(!swapped)};  // indexed by h if lines are columns, else by e
+
+  __device__ __forceinline__ std::uint32_t first_of(int second) const {
+    const int quad = lane % 4, row = lane / 4, line = 2 * (kAlongK ? warp : quad) + second;
+    return base + static_cast<unsigned>(Shape::kPlaceB + line * Shape::kBoxBytes + 2 * f.skew[line] +
+                                        (kAlongK ? row * kPitch + 4 * quad : 2 * (8 * row + 2 * warp)));
   }
   __device__ __forceinline__ void release(int slot, bool really) const {
     __syncwarp();  // all lanes have read
@@ -386,7 +375,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
   } else if (warp == 5) {
     load_a(work, shared);
   } else {
-    FewRowsConsumer<Element, Shape> consumer(f, shared, warp, lane);
+    FewRowsConsumer<Element, Shape> consumer{f, shared, warp, lane};
     for (int index = work.first; index < g.tiles.count; index += work.step) {
       float sums[Shape::kRows / 2];
       if constexpr (Shape::kWords)
