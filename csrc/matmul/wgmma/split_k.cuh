@@ -1,5 +1,5 @@
-// Adds the sums of a tile's splits of K in order: through distributed shared memory if a cluster has one CTA per split, which
-// takes about half as long as memory (decode), else through memory (split_k/in_memory.cuh). (Terms: wgmma/arguments.cuh.)
+// Adds the sums of a tile's splits of K in order: through distributed shared memory if a cluster has one CTA per split (no
+// round trip through L2: few rows), else through memory (split_k/in_memory.cuh). (Terms: wgmma/arguments.cuh.)
 #pragma once
 #include "device/ptx/cluster_exchange.cuh"
 #include "device/ptx/warpgroup.cuh"
