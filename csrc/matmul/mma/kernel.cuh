@@ -12,7 +12,8 @@
 //   Order   k (of a split) goes through mma.sync 16 (fp32: 8) at a time, in order, into one accumulator: the bits of half
 //           precision are those of wgmma/kernel.cuh where it does not split K. fp32 is rounded to tf32 as TMA
 //           does, to nearest even, on its way from shared memory to registers.
-//   Store   through the warp's own shared memory, 16 bytes at a time (one element if N is not a multiple of them).
+//   Store   through the warp's own shared memory, 16 bytes at a time (any epilogue: four elements), or one element at a time if
+//           N is not a multiple of them.
 //
 // Floor: its bytes; below 256 a side a launch and a round trip to memory, 1.5 us. A k-block costs at least the latency of four
 // dependent mma, 130 cycles.

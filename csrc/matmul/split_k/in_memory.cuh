@@ -1,5 +1,5 @@
-// Adds the partial sums of a tile's splits of K in order, through memory, in the launch that computes them: a second launch would
-// cost 1 us and more, and a cluster (wgmma/split_k.cuh) has at most eight CTAs.
+// Adds the partial sums of a tile's splits of K in order, through memory, in the launch that computes them. (A cluster, as in
+// wgmma/split_k.cuh, has at most eight CTAs.)
 //
 // The threads that have a split's sums (a CTA's, or a warpgroup's) write them, meet those of the other splits (meeting.cuh) and
 // add a share of the tile each. Up to kMostLanes lanes of a warp share an element: each adds a run of splits in order, and their
