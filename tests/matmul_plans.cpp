@@ -54,13 +54,10 @@ struct Print {
               << " vector=" << s.vector << " workspace=" << s.workspace_bytes;
   }
   void operator()(const GemvPlan& g) const {
-    std::cout << name(g.kernel);
-    if (g.kernel == GemvKernel::sweep)
-      std::cout << " tiles=" << g.tiles << " splits=" << g.splits << " apart=0";
-    else
-      std::cout << " chunk=" << g.chunk << " chunks=" << g.chunks << " splits=" << g.splits
-                << " vector=" << (has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4))
-                << " workspace=" << g.workspace_bytes;
+    std::cout << (g.dot ? "dot" : "gemv");
+    std::cout << " chunk=" << g.chunk << " chunks=" << g.chunks << " splits=" << g.splits
+              << " vector=" << (has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4))
+              << " workspace=" << g.workspace_bytes;
   }
   void operator()(const Fp64Plan& f) const {
     std::cout << info(f.tile).name << " segment=" << f.segment << " split_blocks=" << f.split_blocks << " splits=" << f.splits
@@ -114,17 +111,13 @@ struct Print {
 
 std::optional<Candidate> offer(const Question& q, const std::string& family) {
   const auto& [p, gpu, forced, families] = q;
-  if (family == "cuda_cores") return plan_cuda_cores(p, gpu, forced);
-  if (family == "wgmma") return plan_wgmma(p, gpu, forced);
-  if (family == "mma") return plan_mma(p, gpu, forced);
-  if (family == "fp64") return plan_fp64(p, gpu, forced);
-  if (family == "sweep") {
-    const auto gemv = plan_gemv(p, gpu, forced);
-    return gemv && gemv->kernel == GemvKernel::sweep ? std::optional<Candidate>(*gemv) : std::nullopt;
-  }
-  if (family == "sliced") return plan_sliced(p, gpu, forced);
-  if (family == "tf32") return plan_tf32(p, gpu, forced);
-  return plan_bf16x3(p, gpu, forced);
+  if (family == "cuda_cores") return offer_cuda_cores(p, gpu, forced);
+  if (family == "wgmma") return offer_wgmma(p, gpu, forced);
+  if (family == "mma") return offer_mma(p, gpu, forced);
+  if (family == "fp64") return offer_fp64(p, gpu, forced);
+  if (family == "sliced") return offer_sliced(p, gpu, forced);
+  if (family == "tf32") return offer_tf32(p, gpu, forced);
+  return offer_bf16x3(p, gpu, forced);
 }
 
 }  // namespace

@@ -48,13 +48,13 @@ def compiled(factory: pytest.TempPathFactory) -> Path:
     folder = factory.getbasetemp() / "matmul_planners"
     if not folder.exists():
         folder.mkdir()
-        planners = {*CSRC.glob("matmul/*/plan.cpp"), *CSRC.glob("matmul/plan/*.cpp"), CSRC / "matmul/order.cpp"}
+        planners = [*CSRC.glob("matmul/plan/*.cpp"), CSRC / "matmul/order.cpp"]
         compile_host_code(folder, Path(__file__).with_suffix(".cpp"), *planners, "-o", "program")
     return folder / "program"
 
 
 def plan_fixture(family: str, usually: int = HIGHEST) -> Callable:
-    """A fixture that asks for the offer of `family` (of several, "sweep,sliced": of the first that has one).
+    """A fixture that asks for the offer of `family`.
 
     "choice" is what takes the product, "names" says of a forced name whether it is known: both are lines of text. Else
     the answer is a dict, None where nothing is offered.

@@ -14,21 +14,16 @@ HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent / "csrc"
 
 
-def planners(*families: str) -> list[Path]:
-    shared = ("order.cpp", "plan/legality.cpp", "plan/roofline.cpp")
-    return [CSRC / "matmul" / name for name in (*(f"{family}/plan.cpp" for family in families), *shared)]
-
-
-MATMUL = planners("wgmma", "simt", "bf16x3", "mma")
+PLANNERS = [*sorted((CSRC / "matmul" / "plan").glob("*.cpp")), CSRC / "matmul" / "order.cpp"]
 WGMMA_PRODUCTS = [
     *(path for path in sorted((CSRC / "matmul" / "wgmma").glob("*.cu")) if path.stem != "bf16"),
     *(CSRC / "matmul" / name for name in ("bf16x3/launch.cu", "simt/float.cu", "simt/half.cu")),
-    *planners("wgmma", "simt", "bf16x3"),
+    *PLANNERS,
 ]
 CUDA_CORES = [
-    *planners("simt", "gemv", "sliced"),
+    *PLANNERS,
     *(CSRC / "matmul" / "simt" / name for name in ("float.cu", "half.cu", "double.cu")),
-    *(CSRC / "matmul" / name for name in ("gemv/dot.cu", "gemv/sweep.cu", "sliced/sliced.cu")),
+    *(CSRC / "matmul" / name for name in ("gemv/dot.cu", "sliced/sliced.cu")),
 ]
 
 REDUCE_PLANS = [CSRC / "reduce" / name for name in ("plan.cpp", "row_plan.cpp", "column_plan.cpp")]
@@ -56,10 +51,10 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        ("tf32", planners("tf32")),
-        ("fp64", planners("fp64_mma")),
-        ("bf16x3", planners("bf16x3")),
-        ("half", MATMUL),
+        ("tf32", PLANNERS),
+        ("fp64", PLANNERS),
+        ("bf16x3", PLANNERS),
+        ("half", PLANNERS),
         ("wgmma_products", WGMMA_PRODUCTS),
         ("cuda_cores", CUDA_CORES),
         ("attention", [CSRC / "attention" / "simt" / "plan.cpp"]),

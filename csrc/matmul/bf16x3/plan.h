@@ -1,9 +1,5 @@
-// Problem -> the fp32 kernel that splits its operands on the way to the tensor cores (bf16x3/kernel.cuh). Pure host code.
+// The plan of the fp32 kernel that splits its operands on the way to the tensor cores (bf16x3/kernel.cuh).
 #pragma once
-#include <optional>
-#include <string_view>
-
-#include "device/properties.h"
 #include "matmul/plan/tiles.h"
 #include "matmul/tensor_operand.h"
 
@@ -47,12 +43,7 @@ struct alignas(16) FailedLines {
   static constexpr int kLevelsOfA = 16, kLevelsOfB = 19;
 };
 
-/// Whole tiles, for the elements that this product's fp16 parts cannot represent; nothing if CUDA cores have to compute them.
-/// The tiles' numbers take `list` words.
-std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Problem& p, int sm_count);
+/// Words of the list of the fallback's tiles.
 constexpr std::int64_t bf16x3_list_words(const Bf16x3Plan& plan) { return plan.tiles + plan.ctas; }
-
-/// Nothing if the kernel does not apply. `forced`: as in make_plan.
-std::optional<Bf16x3Plan> plan_bf16x3(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

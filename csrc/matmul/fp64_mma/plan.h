@@ -1,13 +1,9 @@
-// Problem -> the fp64 kernel on tensor cores, fp64_mma/kernel.cuh. Pure host code.
+// The plan of the fp64 kernel on tensor cores, fp64_mma/kernel.cuh.
 //
 // Order of additions. K is divided into segments (fp64_segment: a function of N and K). A segment's products go through
 // mma.sync 16 k at a time, in order, from zero; the segments' sums are added in order. Every tile and every split does exactly
 // this, so a row's bits depend on N and K alone.
 #pragma once
-#include <optional>
-#include <string_view>
-
-#include "device/properties.h"
 #include "matmul/order.h"
 #include "matmul/plan/tiles.h"
 #include "matmul/problem.h"
@@ -23,8 +19,5 @@ struct Fp64Plan {
   std::int64_t workspace_bytes;
   double seconds;  ///< predicted
 };
-
-/// Nothing if it does not apply. `forced`: as in make_plan.
-std::optional<Fp64Plan> plan_fp64(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -8,7 +8,7 @@
 //   Order   as plan.h says: a lane adds its products along k from zero for every chunk. With one CTA per tile, chunk sums
 //           are added in shared memory, in order; with several, they go to the workspace and simt_finish adds them.
 //   Exact   fp32 "highest": the rounding errors of chunks' additions are summed, too (compensated.cuh); up to K = kExact, those
-//           of each product.
+//           of each product, beyond it those of each stage's sum.
 //   Archs   sm_80 and later. Limits: as simt/kernel.cuh; at most kGemvMaxChunks chunks per CTA.
 //
 // Floor: bytes of w once. In flight: 3 stages of 4 KiB per warp, 48 KiB per CTA; 4.3 TB/s needs 26 KiB per SM.
@@ -25,6 +25,7 @@ namespace xgemm::matmul {
 struct GemvArguments {
   SimtArguments simt;
   bool stream_b;              ///< few rows: w is B (else few columns: w is A)
+  bool along_k;               ///< w's copies run along k (else along its lines)
   bool x_vectors, w_vectors;  ///< pieces of gemv::kPiece elements are aligned accesses, wholly in or out of bounds
 };
 
@@ -49,10 +50,10 @@ inline constexpr int kSharedBytes = static_cast<int>(kWarps * kStages * kStage<T
 
 /// A warp starts the copy of kLines lines by kDepth of k: to [line][k] with `pitch`, or to [k][line]. Lines from `lines` on
 /// repeat the last one (their sums are not stored); k from `depth` on is zero. `place`: (first line, first k).
-template <class T, int kLines, bool kAlongK, int kLinePitch>
-__device__ __forceinline__ void copy(T* shared, const T* place, const Access& access, int lines, int depth, bool vectors,
-                                     int lane) {
-  const auto move = [&]<int kWidth>() {
+template <class T, int kLines, int kLinePitch>
+__device__ __forceinline__ void copy(T* shared, const T* place, const Access& access, int lines, int depth, bool along_k,
+                                     bool vectors, int lane) {
+  const auto move = [&]<int kWidth, bool kAlongK>() {
     constexpr int kRow = (kAlongK ? kDepth<T> : kLines) / kWidth, kPieces = kLines * kDepth<T> / kWidth;
     constexpr int kUnroll = kWidth == 1 ? 4 : 8;
 #pragma unroll kUnroll
@@ -67,10 +68,10 @@ __device__ __forceinline__ void copy(T* shared, const T* place, const Access& ac
         *to = k < depth ? *from : T(0.f);
     }
   };
-  if (vectors)
-    move.template operator()<kPiece<T>>();
+  if (along_k)
+    vectors ? move.template operator()<kPiece<T>, true>() : move.template operator()<1, true>();
   else
-    move.template operator()<1>();
+    vectors ? move.template operator()<kPiece<T>, false>() : move.template operator()<1, false>();
 }
 
 /// Up to this K, a sum may have so few products that each one's rounding shows.
@@ -87,7 +88,7 @@ __device__ __forceinline__ void add(Acc& sum, [[maybe_unused]] Acc& off, Acc x, 
 
 }  // namespace gemv
 
-template <class T, int kLines, bool kAlongK>
+template <class T, int kLines>
 __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_constant__ GemvArguments args) {
   using Acc = Accumulator<T>;
   constexpr int kDepth = gemv::kDepth<T>, kPitch = gemv::kPitch<T>, kWidth = kVectorWidth<T>, kStages = gemv::kStages;
@@ -132,9 +133,9 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
       T* const stage = ring + slot * gemv::kStage<T, kLines>;
       const std::int64_t left = end_of(next.chunk) - next.k;
       const int depth = static_cast<int>(left < kDepth ? left : kDepth);
-      gemv::copy<T, 32, kAlongK, kPitch>(stage, w + next.k * wa.k_stride, wa, lines_here, depth, args.w_vectors, lane);
-      gemv::copy<T, kLines, true, kDepth>(stage + 32 * kPitch, x + next.k * xa.k_stride, xa, x_lines, depth, args.x_vectors,
-                                          lane);
+      gemv::copy<T, 32, kPitch>(stage, w + next.k * wa.k_stride, wa, lines_here, depth, args.along_k, args.w_vectors, lane);
+      gemv::copy<T, kLines, kDepth>(stage + 32 * kPitch, x + next.k * xa.k_stride, xa, x_lines, depth, true, args.x_vectors,
+                                    lane);
       advance(next);
     }
     __pipeline_commit();  // an empty group too: the wait counts groups
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
     start_copy((slot + kStages - 1) % kStages);
     const T* const of_w = ring + slot * gemv::kStage<T, kLines>;
     const T* const of_x = of_w + 32 * kPitch;
-    const auto multiply = [&]<bool kExact>() {
+    const auto multiply = [&]<bool kExact, bool kAlongK>() {
 #pragma unroll
       for (int k = 0; k < kDepth; k += kWidth) {
         Vector<T, kWidth> wv;
@@ -169,10 +170,28 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
         }
       }
     };
-    if (std::is_same_v<T, float> && args.simt.exact && p.k <= gemv::kExact)
-      multiply.template operator()<std::is_same_v<T, float>>();
+    constexpr bool kMayBeExact = std::is_same_v<T, float>;
+    const bool products = kMayBeExact && args.simt.exact && p.k <= gemv::kExact,  // whose errors are kept, or stages'
+        stages = kMayBeExact && args.simt.exact && !products;
+    [[maybe_unused]] Acc before[kLines];
+    if constexpr (kMayBeExact) {
+#pragma unroll
+      for (int j = 0; j < kLines; ++j) before[j] = sums[j], sums[j] = stages ? 0.f : sums[j];
+    }
+    if (args.along_k)
+      products ? multiply.template operator()<kMayBeExact, true>() : multiply.template operator()<false, true>();
     else
-      multiply.template operator()<false>();
+      products ? multiply.template operator()<kMayBeExact, false>() : multiply.template operator()<false, false>();
+    if constexpr (kMayBeExact) {
+      if (stages) {
+#pragma unroll
+        for (int j = 0; j < kLines; ++j) {
+          Compensated total{before[j], off[j]};
+          total.add({sums[j], 0});
+          sums[j] = total.sum, off[j] = total.off;
+        }
+      }
+    }
     const std::int64_t chunk = now.chunk;
     advance(now);
     if (now.chunk == chunk) continue;

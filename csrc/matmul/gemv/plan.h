@@ -1,26 +1,13 @@
-// Problem -> a kernel for at most four rows or columns, all on CUDA cores: gemv/gemv.cuh, gemv/dot.cuh or gemv/sweep.cuh. Pure
-// host code.
+// The plan of the kernels for at most four rows or columns on CUDA cores: gemv/gemv.cuh and gemv/dot.cuh.
 //
 // Order of additions. gemv: that of simt/plan.h, so that a row's bits are those of any tile (except with gemv_is_exact, which
-// batch-invariant problems do not use). dot and sweep (fp32): orders of their own, which depend on N and K (with few columns:
-// on M and K), the same for 1 to 4 rows; batch-invariant problems do not use them.
+// batch-invariant problems do not use). dot (fp32, the large operand along k): one of its own, which depends on N and K (with
+// few columns: on M and K) and on alignment, the same for 1 to 4 rows; batch-invariant problems do not use it.
 #pragma once
-#include <optional>
-#include <string_view>
-
-#include "device/properties.h"
 #include "matmul/order.h"
 #include "matmul/problem.h"
 
 namespace xgemm::matmul {
-
-enum class GemvKernel : std::uint8_t {
-  gemv,  ///< every dtype and layout
-  dot,   ///< fp32, the large operand along k
-  sweep  ///< fp32, the large operand along its rows (B) or columns (A)
-};
-inline constexpr std::string_view kGemvKernels[] = {"gemv", "dot", "sweep"};
-constexpr std::string_view name(GemvKernel k) { return kGemvKernels[static_cast<std::size_t>(k)]; }
 
 /// Rows or columns that the kernels take, and the chunks whose sums a block of gemv/gemv.cuh can hold.
 inline constexpr std::int64_t kGemvLines = 4, kGemvMaxChunks = 32;
@@ -31,12 +18,9 @@ inline bool gemv_is_exact(const Problem& p) {
 }
 
 struct GemvPlan {
-  GemvKernel kernel;
-  std::int64_t chunk, chunks;  ///< gemv: as SimtPlan has them
-  std::int64_t splits;         ///< gemv: blocks that share a tile's chunks; sweep: blocks of a cluster, which share a tile's k
-  std::int64_t tiles;          ///< sweep: of all batches
+  bool dot;
+  std::int64_t chunk, chunks, splits;  ///< gemv: as SimtPlan has them
   std::int64_t workspace_bytes;
-  bool many;       ///< sweep: several blocks an SM, of half as many warps
   double seconds;  ///< predicted
 };
 
@@ -48,8 +32,5 @@ inline bool dot_streams_b(const Problem& p) { return p.m <= kGemvLines && b_alon
 constexpr std::int64_t dot_pitch(std::int64_t k) { return (k + 127) / 128 * 128 + 4; }
 inline constexpr std::int64_t kDotMaxStaged = 200 * 1024;
 constexpr bool dot_stages(std::int64_t k) { return 4 * kGemvLines * dot_pitch(k) <= kDotMaxStaged; }
-
-/// Nothing for more rows and columns. gemv and dot run on every GPU. `forced`: a kernel's name, or "simt" for gemv or dot.
-std::optional<GemvPlan> plan_gemv(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -1,10 +1,6 @@
-// Problem -> the one-launch kernel for half-precision products that are small or narrow, and for fp32 ones in tf32 ("high" and
-// "medium"), mma/kernel.cuh. Pure host code.
+// The plan of the one-launch kernel for half-precision products that are small or narrow, and for fp32 ones in tf32 ("high" and
+// "medium"), mma/kernel.cuh.
 #pragma once
-#include <optional>
-#include <string_view>
-
-#include "device/properties.h"
 #include "matmul/plan/tiles.h"
 #include "matmul/problem.h"
 
@@ -22,8 +18,5 @@ struct MmaPlan {
   double seconds;              ///< predicted
   bool is_unaligned() const { return bytes_a < 16 || bytes_b < 16; }
 };
-
-/// Nothing if the kernel cannot do the problem. `forced`: as in make_plan.
-std::optional<MmaPlan> plan_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -12,25 +12,48 @@
 namespace xgemm::matmul {
 namespace {
 
-/// Of the fp32 kernels on Hopper's tensor cores whose order of additions depends on M, and which split operands themselves.
-bool serves_fp32(const Problem& p, const DeviceProperties& gpu) {
-  return gpu.major == 9 && p.dtype == DType::f32 && p.precision != Precision::ieee && !p.batch_invariant && !p.gated &&
-         !p.prepared_b && std::min({p.m, p.n, p.k}) >= 1 && std::max({p.m, p.n, p.k}) <= kMostLines;
+constexpr std::string_view kFamilies[] = {"fp64", "mma", "sliced", "tf32", "bf16x3", "wgmma", "dot", "gemv"};  // by Family
+
+/// fp32 on Hopper's tensor cores by kernels whose order of additions depends on M, and which split operands themselves.
+bool serves_fp32(const Problem& p) {
+  return p.dtype == DType::f32 && p.precision != Precision::ieee && !p.batch_invariant && !p.gated && !p.prepared_b;
 }
 
-/// The same of kernels that count in 32 bits.
-bool serves_short_fp32(const Problem& p, const DeviceProperties& gpu) {
+bool serves_wgmma(const Problem& p) {
+  const bool fp32 = p.dtype == DType::f32;
+  if (!(fp32 ? p.precision != Precision::ieee : is_half(p.dtype)) || p.k > 8'000'000) return false;
+  if (p.batches * std::max(p.m, p.n) > kMostLines || ceil_div(p.m, 64) * ceil_div(p.n, 32) * p.batches > kMostLines) return false;
+  return !fp32 || p.batches <= kMostLines / 16;  // matrices of parts and blocks of split_columns() stay below 2^31
+}
+
+bool serves_mma(const Problem& p) {
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 30) - 4096;  // bytes of a row in 32 bits
+  const bool typed = is_half(p.dtype) || (serves_fp32(p) && p.precision != Precision::highest);
+  return typed && !p.gated && !p.wide_out && !p.factor && std::max({p.m, p.n, p.k}) < kLimit &&
+         ceil_div(p.m, 16) * ceil_div(p.n, 32) < kLimit / p.batches && (p.a.row_stride == 1 || p.a.col_stride == 1) &&
+         (p.b.row_stride == 1 || p.b.col_stride == 1);
+}
+
+/// Counts in 32 bits.
+bool serves_sliced(const Problem& p) {
   constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 4096;
   const auto steps = [](const Operand& x) {
-    return x.row_stride >= 0 && x.row_stride < kLimit / 4 && x.col_stride >= 0 && x.col_stride < kLimit / 4;
+    return std::min(x.row_stride, x.col_stride) >= 0 && std::max(x.row_stride, x.col_stride) < kLimit / 4;
   };
-  return serves_fp32(p, gpu) && std::max({p.m, p.n, p.k}) < kLimit && steps(p.a) && steps(p.b);
+  return serves_fp32(p) && std::max({p.m, p.n, p.k}) < kLimit && steps(p.a) && steps(p.b) &&
+         ceil_div(p.m, 32) * ceil_div(p.n, 32) < (std::int64_t{1} << 27) / p.batches;
+}
+
+bool serves_dot(const Problem& p) {
+  constexpr std::int64_t kLimit = std::int64_t{1} << 31;
+  return p.dtype == DType::f32 && !p.batch_invariant && p.k > 0 && p.k < kLimit &&
+         (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
 }
 
 /// Every name that forces a plan.
 const std::vector<std::string>& all_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> found{"gemv", "dot", "sweep", "wgmma_few_rows"};
+    std::vector<std::string> found{"gemv", "dot", "wgmma_few_rows"};
     const auto family = [&](std::string_view any, const auto& tiles) {
       found.emplace_back(any);
       for (const TileInfo& tile : tiles) found.emplace_back(tile.name);
@@ -43,53 +66,30 @@ const std::vector<std::string>& all_names() {
   return names;
 }
 
+std::string_view without_splits(std::string_view forced) { return forced.substr(0, forced.find('/')); }
+
 }  // namespace
 
-bool serves_wgmma(const Problem& p, const DeviceProperties& gpu) {
-  const bool fp32 = p.dtype == DType::f32;
-  if (gpu.major != 9 || (!fp32 && !is_half(p.dtype)) || (fp32 && p.precision == Precision::ieee)) return false;
-  if (p.m < 1 || p.n < 1 || p.k < 1 || p.k > 8'000'000 || p.m > kMostLines || p.n > kMostLines) return false;
-  if (p.batches * std::max(p.m, p.n) > kMostLines || ceil_div(p.m, 64) * ceil_div(p.n, 32) * p.batches > kMostLines) return false;
-  return !fp32 || p.batches <= kMostLines / 16;  // matrices of parts and blocks of split_columns() stay below 2^31
+bool serves(Family family, const Problem& p, const DeviceProperties& gpu) {
+  if (family == Family::gemv) return std::min(p.m, p.n) <= kGemvLines;
+  if (family == Family::dot) return std::min(p.m, p.n) <= kGemvLines && serves_dot(p);
+  if (gpu.major != 9 || std::min({p.m, p.n, p.k}) < (family == Family::fp64 ? 0 : 1) || std::max({p.m, p.n}) > kMostLines)
+    return false;
+  switch (family) {
+    case Family::wgmma: return serves_wgmma(p);
+    case Family::mma: return serves_mma(p);
+    case Family::sliced: return serves_sliced(p);
+    case Family::fp64: return p.dtype == DType::f64 && p.m >= 1 && p.n > kGemvLines && p.k <= kMostLines;
+    case Family::tf32: return serves_fp32(p) && p.precision != Precision::highest && p.k <= kMostLines;
+    default: return serves_fp32(p) && p.k <= kMostLines;
+  }
 }
 
-bool serves_bf16x3(const Problem& p, const DeviceProperties& gpu) { return serves_fp32(p, gpu); }
-
-bool serves_tf32(const Problem& p, const DeviceProperties& gpu) {
-  return serves_fp32(p, gpu) && p.precision != Precision::highest;
-}
-
-bool serves_mma(const Problem& p, const DeviceProperties& gpu) {
-  constexpr std::int64_t kLimit = (std::int64_t{1} << 30) - 4096;  // bytes of a row in 32 bits
-  if (gpu.major != 9 || !(is_half(p.dtype) || serves_tf32(p, gpu)) || p.gated || p.wide_out || p.factor) return false;
-  if (std::min({p.m, p.n, p.k}) < 1 || std::max({p.m, p.n, p.k}) >= kLimit) return false;
-  if (ceil_div(p.m, 16) * ceil_div(p.n, 32) >= kLimit / p.batches) return false;
-  return (p.a.row_stride == 1 || p.a.col_stride == 1) && (p.b.row_stride == 1 || p.b.col_stride == 1);
-}
-
-bool serves_sliced(const Problem& p, const DeviceProperties& gpu) {
-  return serves_short_fp32(p, gpu) && ceil_div(p.m, 32) * ceil_div(p.n, 32) < (std::int64_t{1} << 27) / p.batches;
-}
-
-bool serves_fp64(const Problem& p, const DeviceProperties& gpu) {
-  return gpu.major == 9 && p.dtype == DType::f64 && p.m >= 1 && p.n > kGemvLines && std::max({p.m, p.n, p.k}) <= kMostLines;
-}
-
-bool serves_dot(const Problem& p) {
-  constexpr std::int64_t kLimit = std::int64_t{1} << 31;
-  return p.dtype == DType::f32 && !p.batch_invariant && p.k > 0 && p.k < kLimit &&
-         (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
-}
-
-bool serves_sweep(const Problem& p, const DeviceProperties& gpu) {
-  const bool of_b = p.m <= kGemvLines && p.b.col_stride == 1, of_a = p.n <= kGemvLines && p.a.row_stride == 1;
-  const std::int64_t lines = of_b ? p.n : p.m;
-  return serves_short_fp32(p, gpu) && (of_b || of_a) && lines >= 32 &&
-         ceil_div(lines, kSweepColumns) < (std::int64_t{1} << 27) / p.batches;
-}
-
-bool leaves_out_family(std::string_view forced, std::string_view family) {
-  return !forced.empty() && !forced.starts_with(family);
+bool offers(Family family, const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  const bool cuda_cores = family == Family::dot || family == Family::gemv;
+  const std::string_view name = kFamilies[static_cast<std::size_t>(family)];
+  const bool asked = forced.empty() || (cuda_cores ? forced == name || forced == "simt" : forced.starts_with(name));
+  return asked && serves(family, p, gpu);
 }
 
 bool names_a_tile(std::string_view forced) { return forced.find('_') != forced.npos; }
@@ -97,8 +97,6 @@ bool names_a_tile(std::string_view forced) { return forced.find('_') != forced.n
 bool leaves_out_tile(std::string_view forced, std::string_view tile) {
   return names_a_tile(forced) && without_splits(forced) != tile;
 }
-
-std::string_view without_splits(std::string_view forced) { return forced.substr(0, forced.find('/')); }
 
 std::optional<std::int64_t> forced_splits(std::string_view forced) {
   const auto slash = forced.find('/');

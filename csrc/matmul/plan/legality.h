@@ -1,6 +1,8 @@
 // What a family can compute, whatever the time; and the names that force a plan.
 #pragma once
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "device/properties.h"
@@ -11,22 +13,17 @@ namespace xgemm::matmul {
 /// Sizes of the kernels that load by TMA: its coordinates are of 32 bits, and tiles may end past the last line.
 inline constexpr std::int64_t kMostLines = (std::int64_t{1} << 31) - 1024;
 
-// Each: nothing but the problem and the GPU decides. A family says in its kernel's header what it needs.
-bool serves_wgmma(const Problem& p, const DeviceProperties& gpu);
-bool serves_bf16x3(const Problem& p, const DeviceProperties& gpu);
-bool serves_tf32(const Problem& p, const DeviceProperties& gpu);
-bool serves_mma(const Problem& p, const DeviceProperties& gpu);
-bool serves_sliced(const Problem& p, const DeviceProperties& gpu);
-bool serves_fp64(const Problem& p, const DeviceProperties& gpu);
-bool serves_dot(const Problem& p);
-bool serves_sweep(const Problem& p, const DeviceProperties& gpu);
+/// Families of kernels that do not do every problem, in the order of plan.cpp's candidates.
+enum class Family : std::uint8_t { fp64, mma, sliced, tf32, bf16x3, wgmma, dot, gemv };
+
+/// Can the family do the problem? Nothing but the problem and the GPU decides. A family says in its kernel's header what it needs.
+bool serves(Family family, const Problem& p, const DeviceProperties& gpu);
 
 // XGEMM_MATMUL_PLAN, `forced` below: the name of a family ("wgmma") or of one of its tiles ("wgmma_128x64"), of fp64 and
-// mma_tf32 also with a number of splits of K ("fp64_64x64/4"); empty: the planners choose.
-bool leaves_out_family(std::string_view forced, std::string_view family);
+// mma_tf32 also with a number of splits of K ("fp64_64x32/4"); empty: the planners choose.
+bool offers(Family family, const Problem& p, const DeviceProperties& gpu, std::string_view forced);  ///< serves, and is not left out
 bool names_a_tile(std::string_view forced);
 bool leaves_out_tile(std::string_view forced, std::string_view tile);  ///< of a family that is not left out
-std::string_view without_splits(std::string_view forced);
 std::optional<std::int64_t> forced_splits(std::string_view forced);
 bool is_plan_name(std::string_view forced);
 std::string plan_names();  ///< all of them, for a message

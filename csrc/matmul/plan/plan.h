@@ -1,12 +1,13 @@
 // Problem -> matmul's plan: the candidate of least predicted time among all families. Pure host code, tested without a GPU.
 //
-// Each plan_<family>(problem, gpu, forced) gives the family's best plan with a predicted time (`seconds`), or nothing if the
-// family cannot do the problem (legality.h). Times: roofline.h, by the costs in tiles.h and the rates in machine.h.
+// offer_<family>(problem, gpu, forced) gives the family's best plan with a predicted time (`seconds`), or nothing if the family
+// cannot do the problem (legality.h). Times: roofline.h, by the costs in tiles.h and the rates in machine.h.
 #pragma once
 #include <optional>
 #include <string_view>
 #include <variant>
 
+#include "device/properties.h"
 #include "matmul/bf16x3/plan.h"
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
@@ -36,7 +37,20 @@ Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view f
 /// A plan of kernels that take any strides: for tensor maps that the driver rejects.
 Plan make_plain_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
-/// gemv or tiles on CUDA cores, which can do every problem. `forced`: as in `make_plan`.
-Candidate plan_cuda_cores(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+// `forced`: as in make_plan; of wgmma, a tile that cannot do the problem leaves the choice free.
+std::optional<Fp64Plan> offer_fp64(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+std::optional<MmaPlan> offer_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+std::optional<SlicedPlan> offer_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+std::optional<Tf32Plan> offer_tf32(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+std::optional<Bf16x3Plan> offer_bf16x3(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+std::optional<WgmmaPlan> offer_wgmma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+/// gemv, dot or tiles on CUDA cores, which can do every problem.
+Candidate offer_cuda_cores(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+/// Other names, and a tile that cannot do the problem, leave simt_64x64, which does every problem.
+SimtPlan offer_simt(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
+/// Whole tiles, for the elements that a product's fp16 parts cannot represent; nothing if CUDA cores have to compute them. The
+/// tiles' numbers take bf16x3_list_words.
+std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Problem& p, int sm_count);
 
 }  // namespace xgemm::matmul

@@ -28,25 +28,26 @@ void launch_tile(const SimtArguments& args, cudaStream_t stream) {
 }
 
 template <class T, bool kVector>
-void launch_kernel(SimtTile tile, const SimtArguments& args, cudaStream_t stream) {
+void launch_kernel(SimtTile planned, const SimtArguments& args, cudaStream_t stream) {
+  constexpr DType kType = sizeof(T) == 8 ? DType::f64 : sizeof(T) == 4 ? DType::f32 : DType::f16;
+  const SimtTile tile = has_instance(planned, kType, kVector) ? planned : SimtTile::t64x64;
   dispatch_tile<kSimtTiles.size()>(tile, [&]<SimtTile kTile>() {
-    constexpr bool kLarge = kTile == SimtTile::t128x128;
-    if constexpr (kLarge && std::is_same_v<T, float> && kVector)  // an instantiation for each pair of layouts
+    if constexpr (kTile == SimtTile::t128x128 && kType == DType::f32 && kVector)  // an instantiation for each pair of layouts
       dispatch_layouts(args.a.along_k, args.b.along_k, [&]<bool kAlongKA, bool kAlongKB>() {
         constexpr Along kAlongA = kAlongKA ? Along::k : Along::lines, kAlongB = kAlongKB ? Along::k : Along::lines;
         launch_tile<T, kTile, true, kAlongA, kAlongB>(args, stream);
       });
-    else if constexpr (!kLarge || !std::is_same_v<T, double>)
+    else if constexpr (has_instance(kTile, kType, kVector))
       launch_tile<T, kTile, kVector>(args, stream);
   });
 }
 
-template <class T, int kLines, bool kAlongK>
+template <class T, int kLines>
 void launch_gemv(const GemvArguments& args, cudaStream_t stream) {
   const Problem& p = args.simt.problem;
   const std::int64_t tiles = ((args.stream_b ? p.n : p.m) + 31) / 32;
   constexpr int kShared = gemv::kSharedBytes<T, kLines>;
-  constexpr auto kGemv = gemv_kernel<T, kLines, kAlongK>;
+  constexpr auto kGemv = gemv_kernel<T, kLines>;
   if constexpr (kShared > 48 * 1024) allow_shared<kGemv, kShared>();
   kGemv<<<grid_of(tiles * p.batches * args.simt.splits), gemv::kThreads, kShared, stream>>>(args);
 }
@@ -58,13 +59,10 @@ void launch_gemv(const SimtArguments& simt, cudaStream_t stream) {
   // x is always laid out along k; its pieces are vectors only if they run that way in memory.
   const GemvArguments args{.simt = simt,
                            .stream_b = stream_b,
+                           .along_k = stream_b ? simt.b.along_k : simt.a.along_k,
                            .x_vectors = stream_b ? a_vectors && simt.a.along_k : b_vectors && simt.b.along_k,
                            .w_vectors = stream_b ? b_vectors : a_vectors};
-  const bool along_k = stream_b ? simt.b.along_k : simt.a.along_k;
-  if (std::min(p.m, p.n) == 1)
-    along_k ? launch_gemv<T, 1, true>(args, stream) : launch_gemv<T, 1, false>(args, stream);
-  else
-    along_k ? launch_gemv<T, 4, true>(args, stream) : launch_gemv<T, 4, false>(args, stream);
+  std::min(p.m, p.n) == 1 ? launch_gemv<T, 1>(args, stream) : launch_gemv<T, 4>(args, stream);
 }
 
 inline SimtArguments simt_arguments(const Problem& p, const auto& plan, void* workspace) {

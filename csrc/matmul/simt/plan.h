@@ -1,13 +1,9 @@
-// Problem -> tile and split on CUDA cores (simt/kernel.cuh), which can compute every problem. Pure host code.
+// The plan of tiles on CUDA cores (simt/kernel.cuh), which can compute every problem.
 //
 // Order of additions. K is divided into chunks of `chunk` (a function of N and K). A chunk's products are added one after
 // another by fused multiply-adds from zero; the chunks' sums are added in order. Every tile and every split does exactly this,
 // so the bits of a row of the result depend on N, K and the dtype alone, never on M, the batch or the GPU.
 #pragma once
-#include <cstdint>
-#include <string_view>
-
-#include "device/properties.h"
 #include "matmul/order.h"
 #include "matmul/plan/tiles.h"
 #include "matmul/problem.h"
@@ -23,9 +19,5 @@ struct SimtPlan {
   bool vector;     ///< operands are loaded four elements at a time
   double seconds;  ///< predicted
 };
-
-/// The plan of least predicted time on a GPU. `forced`: as in make_plan; other names, and a tile that cannot do the problem,
-/// leave simt_64x64, which does every problem.
-SimtPlan plan_simt(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -1,10 +1,5 @@
-// Problem -> the one-launch fp32 kernel for small products, which computes in fp64 on tensor cores: sliced/kernel.cuh. Pure
-// host code.
+// The plan of the one-launch fp32 kernel for small products, which computes in fp64 on tensor cores: sliced/kernel.cuh.
 #pragma once
-#include <optional>
-#include <string_view>
-
-#include "device/properties.h"
 #include "matmul/plan/tiles.h"
 #include "matmul/problem.h"
 
@@ -20,8 +15,5 @@ struct SlicedPlan {
   bool apart;           ///< short K: each warp of a block computes its own tile
   double seconds;       ///< predicted
 };
-
-/// Nothing if it does not apply. `forced`: as in make_plan; a tile's name and "_apart".
-std::optional<SlicedPlan> plan_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

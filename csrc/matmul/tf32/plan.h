@@ -1,9 +1,5 @@
-// Problem -> the fp32 kernel that multiplies in tf32 (tf32/kernel.cuh), for "high" and "medium". Pure host code.
+// The plan of the fp32 kernel that multiplies in tf32 (tf32/kernel.cuh), for "high" and "medium".
 #pragma once
-#include <optional>
-#include <string_view>
-
-#include "device/properties.h"
 #include "matmul/plan/tiles.h"
 #include "matmul/tensor_operand.h"
 
@@ -13,7 +9,8 @@ inline constexpr int kTf32TileK = 32;  ///< k per k-block: 128 bytes
 inline constexpr int kTf32Fan = 4;     ///< partial sums that one CTA adds
 
 /// C is cut in tiles of x by y lines: rows of A and columns of B, or (swap_ab) the reverse. a and b: copies of what TMA cannot
-/// load; the one of x may be MN-major, that of y is K-major. A block of K: a slot's.
+/// load; the one of x may be MN-major, that of y is K-major: if both operands are MN-major, one is packed along k. A block of K:
+/// a slot's.
 struct Tf32Plan {
   Tf32Tile tile;
   bool swap_ab;
@@ -28,8 +25,5 @@ struct Tf32Plan {
   std::int64_t counter_bytes;    ///< zeros before and after the launch
   double seconds;                ///< predicted
 };
-
-/// Nothing if it does not apply. If both operands are MN-major, one is packed along k. `forced`: as in make_plan.
-std::optional<Tf32Plan> plan_tf32(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

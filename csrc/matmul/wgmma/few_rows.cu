@@ -62,13 +62,9 @@ bool has_even_lines(const Problem& p, bool along_k) {
 
 template <class T, bool kAlongK>
 bool launch_rows(const WgmmaLaunch& launch) {
-  const std::int64_t m = launch.problem.m;
-  if (m <= 32 && has_even_lines(launch.problem, kAlongK))
-    return m <= 16 ? launch_shape<T, FewRowsShape<kAlongK, 8, true>>(launch)
-                   : launch_shape<T, FewRowsShape<kAlongK, 16, true>>(launch);
-  return m <= 32   ? launch_shape<T, FewRowsShape<kAlongK, 16, false>>(launch)
-         : m <= 64 ? launch_shape<T, FewRowsShape<kAlongK, 32, false>>(launch)
-                   : launch_shape<T, FewRowsShape<kAlongK, 64, false>>(launch);
+  return launch.problem.m <= 32 && has_even_lines(launch.problem, kAlongK)
+             ? launch_shape<T, FewRowsShape<kAlongK, 16, true>>(launch)
+             : launch_shape<T, FewRowsShape<kAlongK, 64, false>>(launch);
 }
 
 template <class T>

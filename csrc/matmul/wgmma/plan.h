@@ -1,7 +1,6 @@
-// Problem -> tensor-core kernel (wgmma/kernel.cuh), tile, split and workspace. Pure host code, tested without a GPU.
+// The plan of wgmma/kernel.cuh and wgmma/few_rows.cuh: tile, splits, operands and workspace.
 #pragma once
 #include <optional>
-#include <string_view>
 
 #include "matmul/bf16x3/plan.h"
 #include "matmul/order.h"
@@ -24,38 +23,50 @@ constexpr PreparedLayout prepared_layout(std::int64_t n, std::int64_t k, int par
   return {ld, stats, stats + 16 * n};
 }
 /// A prepared weight as operand of a product.
-TensorOperand prepared_operand(std::int64_t n, std::int64_t k, int parts);
+constexpr TensorOperand prepared_operand(std::int64_t n, std::int64_t k, int parts) {
+  const PreparedLayout layout = prepared_layout(n, k, parts);
+  return {.copied = true,
+          .prepared = true,
+          .k_major = true,
+          .inner = k,
+          .other = n,
+          .ld = layout.ld,
+          .plane = n * layout.ld,
+          .batch_step = 0,
+          .batches = 1,
+          .copy = 0,
+          .stats = layout.stats};
+}
 
 /// Parts that fp32 operands are split into; 0: not split.
 constexpr int split_parts(Precision precision) {
   return precision == Precision::highest ? 2 : precision == Precision::ieee ? 0 : 1;
 }
 
-struct WgmmaPlan {
-  int parts;  ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands
+/// How CTAs share a product. A tile's `splits` partial sums are added in order: by one CTA in registers, by a cluster of
+/// `cluster` CTAs with a split each, or by `memory_splits` CTAs with a split each through memory.
+struct WgmmaTiling {
   WgmmaTile tile;
-  std::int64_t chunk;  ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
-  // A tile's `splits` partial sums are added in order: by one CTA in registers, by a cluster of `cluster` CTAs with a split
-  // each, or by `memory_splits` CTAs with a split each through memory.
-  std::int64_t splits;                  ///< of K, each summed from zero
-  std::int64_t cluster, memory_splits;  ///< each 1 or `splits`
-  std::int64_t columns;                 ///< of C per tile: the tile's, or fewer to keep all SMs equally busy
-  bool multicast;                       ///< CTA pairs load half of a shared operand each, for both (shares_a)
-  std::int64_t split_length;            ///< k-length of a split, a multiple of `chunk`
-  TensorOperand a, b, up;               ///< up: of a gated problem
-  bool b_as_it_lies;                    ///< TMA cannot load b, and it is read in place: wgmma/few_rows.cuh
-  SimtPlan fallback;                    ///< fp32: CUDA cores, for the elements that fp16 parts cannot represent
-  SimtPlan fallback_up;                 ///< the same of a gated problem's other product
-  double seconds;                       ///< predicted
+  std::int64_t splits = 1;                     ///< of K, each summed from zero
+  std::int64_t cluster = 1, memory_splits = 1;  ///< each 1 or `splits`
+  std::int64_t columns = 0;                    ///< of C per tile: the tile's, or fewer to keep all SMs equally busy
+  bool multicast = false;                      ///< CTA pairs load half of a shared operand each, for both (shares_a)
+};
+
+struct WgmmaPlan : WgmmaTiling {
+  int parts;  ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands
+  std::int64_t chunk;          ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
+  std::int64_t split_length;   ///< k-length of a split, a multiple of `chunk`
+  TensorOperand a, b, up;      ///< up: of a gated problem
+  bool b_as_it_lies;           ///< TMA cannot load b, and it is read in place: wgmma/few_rows.cuh
+  SimtPlan fallback;           ///< fp32: CUDA cores, for the elements that fp16 parts cannot represent
+  SimtPlan fallback_up;        ///< the same of a gated problem's other product
+  double seconds;              ///< predicted
   std::int64_t workspace_bytes;
   std::int64_t partial_bytes;                 ///< sums of `memory_splits`
   std::int64_t counter_bytes;                 ///< zeros before and after the launch
   std::optional<Bf16x3Plan> fallback_bf16x3;  ///< instead of `fallback`
   std::int64_t list;                          ///< its list's offset in the workspace
 };
-
-/// Nothing if the tensor cores cannot do the problem. `forced`: as in make_plan; a tile that cannot do the problem leaves the
-/// choice free. Of a batch-invariant problem the order of additions depends on N, K and dtype alone.
-std::optional<WgmmaPlan> plan_wgmma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 }  // namespace xgemm::matmul

@@ -1,0 +1,292 @@
+// The candidate of wgmma. Costs are microseconds, as in families.cpp.
+#include <algorithm>
+#include <numeric>
+
+#include "device/integer.h"
+#include "matmul/gemv/plan.h"
+#include "matmul/plan/legality.h"
+#include "matmul/plan/plan.h"
+#include "matmul/plan/roofline.h"
+
+namespace xgemm::matmul {
+namespace {
+
+constexpr double kHalfLaunch = 1.6;   // half precision: everything but the tiles
+constexpr double kSplitLaunch = 2.8;  // of each: a pass over an operand, the product, the fallback
+constexpr double kSplitElements = 1.74;             // the pass with single elements, relative to quads
+constexpr double kPair = 0.775;                     // the start of a multicast pair
+constexpr double kCluster = 1.06, kMeeting = 3.81;  // splits of K that a cluster adds, or CTAs through memory
+constexpr double kUnalignedStore = 0.671;           // rows of C that begin unaligned, which TMA cannot store
+constexpr double kLineRequest = 8.87e-4;            // a cache line that an SM requests
+constexpr double kFewRows = 0.853;                  // a k-block of few rows, of which only those in bounds are loaded
+// fp32 operands in one or two fp16 parts: more of a CTA, for scales; more of 64 k of each product, in two parts for promotion.
+constexpr double kPartsStore = 0.718, kPartsProduct = 0.034;
+// few_rows.cuh: everything but its slots; of 128 k, and more for each row; with lines along n that begin equally aligned.
+constexpr double kFewRowsStart = 2.44, kSlot = 0.286, kSlotRow = 0.00186, kSlotAligned = 1.77;
+
+TensorOperand place(const Problem& p, const OperandLines& x, bool copied, bool along_k) {
+  TensorOperand t = tensor_operand(p, x, 2, along_k);
+  constexpr std::int64_t kFewLines = 64;  // a box along few lines is mostly out of bounds
+  if (is_half(p.dtype) && t.copied && x.count <= kFewLines) t = tensor_operand(p, x, 2, true);
+  // Rows of a copy are whole cache lines: a box whose rows straddle two takes up to twice as long.
+  if (copied || t.copied) place_copy(t, round_up(t.inner, t.inner > 64 ? 64 : 8));
+  return t;
+}
+
+/// Cache lines that a box's 128-byte row touches, on average: one request each. (The plan does not know where the base lies in
+/// its cache line.)
+double lines_a_row(const TensorOperand& x) {
+  if (x.copied || x.other == 1 || x.inner <= 64) return 1;
+  return 2 - static_cast<double>(std::gcd(2 * x.ld, std::int64_t{128})) / 128;
+}
+
+/// Has the kernel an instantiation? `in_cta`: splits whose sums a CTA holds, or its cluster adds.
+bool has_instance(const Problem& p, WgmmaTile tile, int parts, bool k_major_b, std::int64_t in_cta) {
+  const TileInfo& t = info(tile);
+  const bool decode = tile == WgmmaTile::t64x64 && p.m <= 64;
+  if (p.gated)
+    return in_cta == 1 && (tile == WgmmaTile::t128x128 || (parts == 0 && (tile == WgmmaTile::t128x256 || decode)));
+  if (t.n > 128 && in_cta > 1) return false;      // no registers for a second sum
+  if (parts == 0) return t.n >= 64 || k_major_b;  // a row of 32 columns along n is too short for the 128-byte swizzle
+  if (parts == 1) return t.m == 128 && tile != WgmmaTile::t128x192;
+  return tile == WgmmaTile::t128x128 || tile == WgmmaTile::t128x64 || decode;
+}
+
+/// Times of wgmma/kernel.cuh's tiles, with operands as the kernel loads them: in fp16 `parts`, or half precision (0).
+struct WgmmaRoofline {
+  const Problem& p;
+  const Roofline& roof;
+  int parts;
+  const TensorOperand &a, &b;
+  double lines_a = parts ? 1 : lines_a_row(a), lines_b = parts ? 1 : lines_a_row(b);
+
+  std::int64_t columns(const TileInfo& t, std::int64_t cluster) const;
+  double us(const WgmmaTiling& c) const;
+  bool pairs_pay(const WgmmaTiling& c) const;
+};
+
+/// Columns of C per tile. Few rows with a K-major B: as many as keep all SMs equally busy, or with splits put clusters on half
+/// of the SMs or three quarters, as two SMs share their path to L2.
+std::int64_t WgmmaRoofline::columns(const TileInfo& t, std::int64_t cluster) const {
+  const std::int64_t most = p.gated ? t.n / 2 : t.n;
+  const int sm_count = roof.machine.sm_count;
+  if (t.m > 64 || t.n <= 32 || p.m > 64 || parts != 0 || !b.k_major || p.gated || p.batches > 1) return most;
+  if (cluster > 1) {
+    constexpr std::int64_t kLeast = 40;
+    for (const int busy : {sm_count / 2, sm_count * 3 / 4}) {
+      const std::int64_t wanted = round_up(ceil_div(p.n, clusters_at_once(cluster, busy)), 8);
+      if (wanted <= most) return std::max(wanted, kLeast);
+    }
+    return most;
+  }
+  constexpr std::int64_t kStays = 1 << 24;  // elements of a B that stays in L2; in several waves, fewer tiles cost less
+  const std::int64_t tiles = round_up(ceil_div(p.n, most), sm_count);
+  return tiles > sm_count && p.n * p.k <= kStays ? most : std::min(most, round_up(ceil_div(p.n, tiles), 8));
+}
+
+double WgmmaRoofline::us(const WgmmaTiling& c) const {
+  const TileInfo& t = info(c.tile);
+  const Machine& machine = roof.machine;
+  const std::int64_t tiles_m = ceil_div(p.m, t.m), tiles_n = ceil_div(p.n, c.columns), tiles = tiles_m * tiles_n * p.batches,
+                     pairs = p.batches * (shares_a(t.m, t.n) ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
+  // At a time run pairs, clusters or CTAs.
+  const auto rounds =
+      static_cast<double>(c.multicast ? ceil_div(pairs, std::max(1, machine.sm_count / 2))
+                                      : ceil_div(tiles * c.memory_splits, clusters_at_once(c.cluster, machine.sm_count)));
+  const bool alone = c.cluster == 1 && c.memory_splits == 1, half = parts == 0;
+  const auto k = static_cast<double>(alone ? round_up(p.k, kWgmmaTileK) : split_blocks(p.k, c.splits) * kWgmmaTileK);
+  // A k-block of 64: products, and requests of cache lines by the SM; and what all SMs take from L2.
+  const auto rows = static_cast<double>(std::min<std::int64_t>(p.m, t.m));
+  const double of_a = c.multicast && shares_a(t.m, t.n) ? 0.5 : 1, of_b = c.multicast && !shares_a(t.m, t.n) ? 0.5 : 1;
+  const double requests = lines_a * rows * of_a + lines_b * static_cast<double>(c.columns) * of_b;
+  const double product = t.block * 64 / t.k * (p.m <= 64 && t.m == 64 && half ? kFewRows : 1);
+  const double block = half ? std::max(product, lines_a > 1 || lines_b > 1 ? kLineRequest * requests : 0)
+                            : (parts == 2 ? 3 : 1) * (product + kPartsProduct);
+  const double store = t.start + (half ? (p.n % 8 == 0 ? 0 : kUnalignedStore) : kPartsStore * parts);
+  const double bytes = half ? 2 : 2 * parts, up = p.gated ? operand_bytes(p, lines_of_b(p)) : 0;  // of an element of A and B
+  const double l2 = 1e6 * requests * 64 * bytes * k / 64 * static_cast<double>(tiles * c.cluster * c.memory_splits) /
+                    machine.l2_tma_bytes;
+  const double memory =
+      1e6 * (bytes / roof.size * (roof.operands + up) + roof.stores_of_c() * roof.result) / machine.read_bytes;
+  const auto sums = static_cast<std::int64_t>(2 * rows * t.n * 4);  // bytes of a CTA's, sent and received
+  const double join = c.memory_splits > 1 ? roof.join(kMeeting, sums)
+                      : c.cluster > 1     ? roof.join(half ? kCluster : kMeeting, half ? sums / 2 : 0)
+                                          : 0;
+  return longest_us(rounds * (k / 64 * block + store), memory, l2) + rounds * join + (c.multicast ? kPair : 0);
+}
+
+/// Pairs pay where rows straddle cache lines, by fewer requests to L2, or two rows of 64-row tiles share a long B.
+bool WgmmaRoofline::pairs_pay(const WgmmaTiling& c) const {
+  constexpr std::int64_t kRowsToShare = 16, kLongK = 2048;  // of A: sharing fewer saves nothing
+  const TileInfo& t = info(c.tile);
+  const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, c.columns) * p.batches;
+  const bool pays = lines_a > 1 || lines_b > 1 || (t.m == 64 && p.m <= 128 && tiles <= roof.machine.sm_count && p.k >= kLongK);
+  const bool pairs = shares_a(t.m, t.n) ? p.n > c.columns && p.m >= kRowsToShare : p.m > t.m && c.columns % 16 == 0;
+  return parts == 0 && !p.gated && pairs && pays && c.cluster == 1 && c.memory_splits == 1 && roof.machine.sm_count > 1;
+}
+
+struct TimedTiling {
+  WgmmaTiling tiling;
+  double us = 1e30;  ///< without passes over operands; as it is if no tile can do the problem
+};
+
+/// The tile of least predicted time, and how CTAs share it. `splits`: of K; 0: as many as are best.
+TimedTiling fastest_tiling(const WgmmaRoofline& times, std::int64_t splits, std::string_view forced) {
+  const Problem& p = times.p;
+  const bool half = times.parts == 0 && !p.gated;
+  const int sm_count = times.roof.machine.sm_count;
+  TimedTiling best;
+  const auto consider = [&](WgmmaTiling c) {
+    const TileInfo& t = info(c.tile);
+    if (!has_instance(p, c.tile, times.parts, times.b.k_major, c.memory_splits > 1 ? 1 : c.splits)) return;
+    c.columns = times.columns(t, c.cluster);
+    const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, c.columns) * p.batches;
+    if (c.cluster > sm_count || t.m % c.cluster != 0) return;
+    if (c.memory_splits > 1 && tiles * c.memory_splits > sm_count) return;  // all run at once, so that all can wait
+    for (const bool multicast : {false, true}) {
+      c.multicast = multicast;
+      if (multicast && !times.pairs_pay(c)) return;
+      if (const double us = times.us(c); us < best.us) best = {c, us};
+    }
+  };
+  for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
+    if (leaves_out_tile(forced, kWgmmaTiles[i].name)) continue;
+    if (half && !names_a_tile(forced) && p.m <= 64 && kWgmmaTiles[i].m > 64) continue;  // few rows wait for B, whatever the tile
+    const auto tile = static_cast<WgmmaTile>(i);
+    for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : half ? kMaxSplits : kMaxCluster); cut *= 2) {
+      if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
+      if (cut == splits || cut == 1) consider({.tile = tile, .splits = cut});
+      if (cut > 1 && cut <= kMaxCluster) consider({.tile = tile, .splits = cut, .cluster = cut});
+      if (cut > 1 && half) consider({.tile = tile, .splits = cut, .memory_splits = cut});
+    }
+  }
+  return best;
+}
+
+/// The pass that splits an operand, or packs it.
+double pass_us(const Problem& p, const OperandLines& x, const TensorOperand& t, int parts, const Machine& machine) {
+  if (t.prepared || !t.copied) return 0;
+  const auto elements = static_cast<double>(t.inner * t.other * t.batches);
+  if (parts == 0) return 1e6 * 4 * elements / machine.read_bytes;
+  return kSplitLaunch + 1e6 * (has_vectors(p, x, 4) ? 1 : kSplitElements) * (4 + 2 * parts) * elements /
+                            (t.k_major ? machine.read_bytes : machine.strips_bytes);
+}
+
+/// Sets the plan's tiling, and half precision's copies of operands that straddle cache lines where those pay; returns the time.
+double choose(const Problem& p, const Roofline& roof, std::int64_t splits, std::string_view forced, WgmmaPlan& plan) {
+  const bool half = plan.parts == 0;
+  const TensorOperand a = plan.a, b = plan.b;
+  double least = 1e30;
+  for (int copies = 0; copies < (half && !p.gated ? 4 : 1); ++copies) {
+    const TensorOperand x = copies & 1 ? place(p, lines_of_a(p), true, false) : a,
+                        y = copies & 2 ? place(p, lines_of_b(p), true, false) : b;
+    const TimedTiling found = fastest_tiling({p, roof, plan.parts, x, y}, splits, forced);
+    const double passes = pass_us(p, lines_of_a(p), x, plan.parts, roof.machine) +
+                          pass_us(p, lines_of_b(p), y, plan.parts, roof.machine) +
+                          (p.gated ? pass_us(p, lines_of_up(p), plan.up, plan.parts, roof.machine) : 0);
+    const double us = found.us + passes + (!half ? 2 * kSplitLaunch : kHalfLaunch + (passes > 0 ? kNextLaunch : 0));
+    if (us < least) least = us, static_cast<WgmmaTiling&>(plan) = found.tiling, plan.a = x, plan.b = y;
+  }
+  return least;
+}
+
+bool can_read_b_as_it_lies(const Problem& p, const WgmmaPlan& plan) {
+  constexpr std::int64_t kRows = 128, kEqual = 8;  // lines so far apart begin equally aligned, and so must matrices
+  const std::int64_t along = plan.b.k_major ? p.b.row_stride : p.b.col_stride,
+                     across = plan.b.k_major ? p.b.col_stride : p.b.row_stride, matrix = p.b.batch_stride[0];
+  return plan.parts == 0 && !p.gated && p.m <= kRows && along == 1 && across >= plan.b.inner && plan.b.other >= kEqual &&
+         (!plan.b.batch_step || (p.batch_dims == 1 && matrix > 0 && matrix % kEqual == 0));
+}
+
+/// few_rows.cuh: pairs of CTAs with 64 columns and up to 16 or 64 rows each, or a cluster of `splits`.
+double few_rows_us(const Problem& p, const WgmmaPlan& plan, std::int64_t splits, int sm_count) {
+  const bool cut = splits > 1, aligned = !plan.b.k_major && p.b.row_stride % 8 == 0;
+  const double slot = (aligned ? kSlotAligned : 1) * (kSlot + kSlotRow * static_cast<double>(p.m <= 32 ? p.m : 128)) * (cut ? 1.5 : 1);
+  const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > (p.m <= 32 ? 16 : 64) ? 2 : 1),
+                     waves = ceil_div(tiles, cut ? clusters_at_once(splits, sm_count) : std::max(1, sm_count / 2)),
+                     each = std::min(p.k, split_blocks(p.k, splits) * kWgmmaTileK);
+  return (plan.a.copied ? kNextLaunch : 0) + (cut ? kNextLaunch : 0) +
+         static_cast<double>(waves) * (kFewRowsStart + static_cast<double>(ceil_div(each, 128)) * slot);
+}
+
+/// Takes few_rows.cuh where it is faster than `us`, or named; returns the new time.
+double consider_few_rows(const Problem& p, int sm_count, std::int64_t splits, std::string_view forced, double us,
+                         WgmmaPlan& plan) {
+  const bool named = forced == "wgmma_few_rows";
+  if (!can_read_b_as_it_lies(p, plan) || !(named || (forced.empty() && plan.b.copied))) return us;
+  for (std::int64_t cut = std::max<std::int64_t>(1, splits); cut <= (splits ? splits : kMaxCluster); cut *= 2) {
+    if (cut > kMaxCluster || (cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) break;
+    const double few = few_rows_us(p, plan, cut, sm_count);
+    if (few >= us && !(named && !plan.b_as_it_lies)) continue;
+    us = few, plan.b_as_it_lies = true;
+    static_cast<WgmmaTiling&>(plan) = {.tile = WgmmaTile::t64x64, .splits = cut, .cluster = cut, .columns = 64};
+  }
+  if (!plan.b_as_it_lies) return us;
+  plan.b = tensor_operand(p, lines_of_b(p), 2), plan.b.copied = false;
+  plan.a = place(p, lines_of_a(p), false, true);
+  return us;
+}
+
+/// The product on CUDA cores, whose launch must be short if nothing failed.
+SimtPlan simt_fallback(Problem p, const DeviceProperties& gpu) {
+  p.precision = Precision::ieee;
+  // For few rows gemv would be faster, but it computes whole products only.
+  SimtPlan simt = offer_simt(p, gpu, std::min(p.m, p.n) <= kGemvLines ? info(SimtTile::t16x128).name : "");
+  simt.splits = 1, simt.workspace_bytes = 0;
+  return simt;
+}
+
+/// Places of copies, statistics, sums and counters.
+void take_workspace(const Problem& p, int sm_count, WgmmaPlan& plan) {
+  const bool fp32 = plan.parts > 0;
+  const auto take = [&](std::int64_t size) { return reserve(plan.workspace_bytes, size); };
+  for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) {
+    if (!x->copied || x->prepared) continue;  // a copy made before, or no operand
+    x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
+    if (fp32) x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
+  }
+  if (fp32 && (plan.fallback_bf16x3 = plan_bf16x3_fallback(p, sm_count))) {
+    plan.list = take(4 * bf16x3_list_words(*plan.fallback_bf16x3));
+    plan.counter_bytes = std::int64_t{sizeof(FailedLines)};
+  }
+  if (plan.memory_splits > 1) {
+    const TileInfo& t = info(plan.tile);
+    const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, plan.columns) * p.batches;
+    plan.partial_bytes = tiles * plan.memory_splits * t.m * t.n * 4, plan.counter_bytes = tiles * 8;
+  }
+}
+
+}  // namespace
+
+std::optional<WgmmaPlan> offer_wgmma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  const bool fp32 = p.dtype == DType::f32;
+  if (!offers(Family::wgmma, p, gpu, forced)) return {};
+  WgmmaPlan plan{};
+  plan.parts = fp32 ? split_parts(p.precision) : 0;
+  if (forced.empty() && !fp32 && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
+  // For smaller K, a product's own error (2^-22) shows next to the rounding of SGEMM's sum; and one lossy element, which one in
+  // 500 lines of normal data has, fails a line of so short a K. Three bf16 parts have no lossy elements.
+  const bool alone = p.batch_invariant || p.gated || p.prepared_b;
+  if (forced.empty() && plan.parts == 2 && p.k < (alone ? 128 : 256)) return {};
+  plan.a = place(p, lines_of_a(p), fp32, p.gated);
+  plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts) : place(p, lines_of_b(p), fp32, p.gated);
+  if (p.gated) plan.up = place(p, lines_of_up(p), fp32, p.gated);
+  const std::int64_t splits = p.gated ? 1 : !p.batch_invariant ? 0 : fp32 ? 1 : invariant_splits(p.n, p.k);
+  const Roofline roof(p, gpu);
+  double us = choose(p, roof, splits, forced, plan);
+  if (us >= 1e30) us = choose(p, roof, splits, {}, plan);  // the named tile cannot do it
+  if (us >= 1e30) return {};
+  us = consider_few_rows(p, gpu.sm_count, splits, forced, us, plan);
+  plan.seconds = 1e-6 * us;
+  plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
+  if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
+    const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));
+    plan.chunk = round_up(ceil_div(plan.split_length, chunks), kWgmmaTileK);
+  }
+  if (fp32) plan.fallback = simt_fallback(p, gpu);
+  if (fp32 && p.gated) plan.fallback_up = simt_fallback(up_product(p, nullptr), gpu);
+  take_workspace(p, gpu.sm_count, plan);
+  return plan;
+}
+
+}  // namespace xgemm::matmul
