@@ -11,13 +11,13 @@ using namespace xgemm::matmul;
 
 namespace {
 
-struct Question {
+struct Asked {
   Problem p;
   DeviceProperties gpu{.smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
   std::string forced, family;
 };
 
-bool read(Question& q) {
+bool read(Asked& q) {
   int dtype, precision, major;
   bool prepared, residual;
   std::int64_t a_offset, b_offset;
@@ -109,21 +109,21 @@ struct Print {
   }
 };
 
-std::optional<Candidate> offer(const Question& q, const std::string& family) {
+std::optional<Candidate> offer(const Asked& q, const std::string& family) {
   const auto& [p, gpu, forced, families] = q;
-  if (family == "cuda_cores") return offer_cuda_cores(p, gpu, forced);
-  if (family == "wgmma") return offer_wgmma(p, gpu, forced);
-  if (family == "mma") return offer_mma(p, gpu, forced);
-  if (family == "fp64") return offer_fp64(p, gpu, forced);
-  if (family == "sliced") return offer_sliced(p, gpu, forced);
-  if (family == "tf32") return offer_tf32(p, gpu, forced);
-  return offer_bf16x3(p, gpu, forced);
+  if (family == "cuda_cores") return offer_cuda_cores({p, gpu, forced});
+  if (family == "wgmma") return offer_wgmma({p, gpu, forced});
+  if (family == "mma") return offer_mma({p, gpu, forced});
+  if (family == "fp64") return offer_fp64({p, gpu, forced});
+  if (family == "sliced") return offer_sliced({p, gpu, forced});
+  if (family == "tf32") return offer_tf32({p, gpu, forced});
+  return offer_bf16x3({p, gpu, forced});
 }
 
 }  // namespace
 
 int main() {
-  for (Question q; read(q);) {
+  for (Asked q; read(q);) {
     if (q.family == "names") {
       std::cout << (is_plan_name(q.forced) ? "known: " : "unknown: ") << plan_names();
     } else if (q.family == "choice") {

@@ -33,8 +33,7 @@ void launch(const Problem& p, cudaStream_t stream) {
 
 template <int kX, int kLines, dot::Loads kLoads, bool kStaged>
 void launch(const Problem& p, cudaStream_t stream) {
-  p.k <= kDotShort ? launch<kX, kLines, kLoads, true, kStaged>(p, stream)
-                   : launch<kX, kLines, kLoads, false, kStaged>(p, stream);
+  p.k <= kDotShort ? launch<kX, kLines, kLoads, true, kStaged>(p, stream) : launch<kX, kLines, kLoads, false, kStaged>(p, stream);
 }
 
 }  // namespace

@@ -44,7 +44,9 @@ enum class Loads { vectors, strided };
 
 /// Quads of each line that a lane has in flight (measured, docs/log/matmul.md).
 template <int kX, int kLines, Loads kLoads>
-inline constexpr int kAhead = kLoads == Loads::strided && kX > 1 ? 4 / kLines : kX != 2 && kLines == 2 ? 2 : 4;
+inline constexpr int kAhead = kLoads == Loads::strided && kX > 1 ? 4 / kLines
+                              : kX != 2 && kLines == 2           ? 2
+                                                                 : 4;
 
 /// One line of an operand along k. kWhole: all elements of the quad are in bounds.
 template <Loads kLoads>

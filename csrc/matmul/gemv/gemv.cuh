@@ -50,10 +50,10 @@ inline constexpr int kSharedBytes = static_cast<int>(kWarps * kStages * kStage<T
 
 /// A warp starts the copy of kLines lines by kDepth of k: to [line][k] with `pitch`, or to [k][line]. Lines from `lines` on
 /// repeat the last one (their sums are not stored); k from `depth` on is zero. `place`: (first line, first k).
-template <class T, int kLines, int kLinePitch>
-__device__ __forceinline__ void copy(T* shared, const T* place, const Access& access, int lines, int depth, bool along_k,
-                                     bool vectors, int lane) {
-  const auto move = [&]<int kWidth, bool kAlongK>() {
+template <class T, int kLines, bool kAlongK, int kLinePitch>
+__device__ __forceinline__ void copy(T* shared, const T* place, const Access& access, int lines, int depth, bool vectors,
+                                     int lane) {
+  const auto move = [&]<int kWidth>() {
     constexpr int kRow = (kAlongK ? kDepth<T> : kLines) / kWidth, kPieces = kLines * kDepth<T> / kWidth;
     constexpr int kUnroll = kWidth == 1 ? 4 : 8;
 #pragma unroll kUnroll
@@ -68,10 +68,10 @@ __device__ __forceinline__ void copy(T* shared, const T* place, const Access& ac
         *to = k < depth ? *from : T(0.f);
     }
   };
-  if (along_k)
-    vectors ? move.template operator()<kPiece<T>, true>() : move.template operator()<1, true>();
+  if (vectors)
+    move.template operator()<kPiece<T>>();
   else
-    vectors ? move.template operator()<kPiece<T>, false>() : move.template operator()<1, false>();
+    move.template operator()<1>();
 }
 
 /// Up to this K, a sum may have so few products that each one's rounding shows.
@@ -133,9 +133,13 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
       T* const stage = ring + slot * gemv::kStage<T, kLines>;
       const std::int64_t left = end_of(next.chunk) - next.k;
       const int depth = static_cast<int>(left < kDepth ? left : kDepth);
-      gemv::copy<T, 32, kPitch>(stage, w + next.k * wa.k_stride, wa, lines_here, depth, args.along_k, args.w_vectors, lane);
-      gemv::copy<T, kLines, kDepth>(stage + 32 * kPitch, x + next.k * xa.k_stride, xa, x_lines, depth, true, args.x_vectors,
-                                    lane);
+      const T* const from = w + next.k * wa.k_stride;
+      if (args.along_k)
+        gemv::copy<T, 32, true, kPitch>(stage, from, wa, lines_here, depth, args.w_vectors, lane);
+      else
+        gemv::copy<T, 32, false, kPitch>(stage, from, wa, lines_here, depth, args.w_vectors, lane);
+      gemv::copy<T, kLines, true, kDepth>(stage + 32 * kPitch, x + next.k * xa.k_stride, xa, x_lines, depth, args.x_vectors,
+                                          lane);
       advance(next);
     }
     __pipeline_commit();  // an empty group too: the wait counts groups

@@ -12,8 +12,6 @@
 namespace xgemm::matmul {
 namespace {
 
-constexpr std::string_view kFamilies[] = {"fp64", "mma", "sliced", "tf32", "bf16x3", "wgmma", "dot", "gemv"};  // by Family
-
 /// fp32 on Hopper's tensor cores by kernels whose order of additions depends on M, and which split operands themselves.
 bool serves_fp32(const Problem& p) {
   return p.dtype == DType::f32 && p.precision != Precision::ieee && !p.batch_invariant && !p.gated && !p.prepared_b;
@@ -70,26 +68,20 @@ std::string_view without_splits(std::string_view forced) { return forced.substr(
 
 }  // namespace
 
-bool serves(Family family, const Problem& p, const DeviceProperties& gpu) {
-  if (family == Family::gemv) return std::min(p.m, p.n) <= kGemvLines;
-  if (family == Family::dot) return std::min(p.m, p.n) <= kGemvLines && serves_dot(p);
-  if (gpu.major != 9 || std::min({p.m, p.n, p.k}) < (family == Family::fp64 ? 0 : 1) || std::max({p.m, p.n}) > kMostLines)
-    return false;
-  switch (family) {
-    case Family::wgmma: return serves_wgmma(p);
-    case Family::mma: return serves_mma(p);
-    case Family::sliced: return serves_sliced(p);
-    case Family::fp64: return p.dtype == DType::f64 && p.m >= 1 && p.n > kGemvLines && p.k <= kMostLines;
-    case Family::tf32: return serves_fp32(p) && p.precision != Precision::highest && p.k <= kMostLines;
-    default: return serves_fp32(p) && p.k <= kMostLines;
-  }
-}
-
-bool offers(Family family, const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  const bool cuda_cores = family == Family::dot || family == Family::gemv;
-  const std::string_view name = kFamilies[static_cast<std::size_t>(family)];
-  const bool asked = forced.empty() || (cuda_cores ? forced == name || forced == "simt" : forced.starts_with(name));
-  return asked && serves(family, p, gpu);
+Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+  const auto asked = [&](std::string_view family) { return forced.empty() || forced.starts_with(family); };
+  const bool few = std::min(p.m, p.n) <= kGemvLines && (asked("gemv") || asked("dot") || forced == "simt");
+  const bool hopper = gpu.major == 9 && std::min(p.m, p.n) >= 1 && std::max(p.m, p.n) <= kMostLines, any_k = hopper && p.k >= 1,
+             tma = any_k && p.k <= kMostLines;
+  return {.gemv = few && forced != "dot",
+          .dot = few && forced != "gemv" && serves_dot(p),
+          .simt = asked("simt"),
+          .fp64 = asked("fp64") && hopper && p.dtype == DType::f64 && p.n > kGemvLines && p.k <= kMostLines,
+          .mma = asked("mma") && any_k && serves_mma(p),
+          .sliced = asked("sliced") && any_k && serves_sliced(p),
+          .tf32 = asked("tf32") && tma && serves_fp32(p) && p.precision != Precision::highest,
+          .bf16x3 = asked("bf16x3") && tma && serves_fp32(p),
+          .wgmma = asked("wgmma") && any_k && serves_wgmma(p)};
 }
 
 bool names_a_tile(std::string_view forced) { return forced.find('_') != forced.npos; }

@@ -20,10 +20,10 @@ struct Machine {
 
 /// Memory's rates in proportion to what its clock and bus give, in hundredths of an H200's: an H100's is 0.68.
 inline Machine machine_of(const DeviceProperties& gpu) {
-  constexpr double kH200 = 2 * 3201e6 * 6144 / 8;  // bytes per second
+  constexpr std::int64_t kH200 = std::int64_t{2} * 3201'000'000 * 6144 / 8;  // bytes per second
   Machine machine{.sm_count = gpu.sm_count};
   if (gpu.memory_bytes_per_second <= 0) return machine;
-  const double share = std::max(std::round(100 * gpu.memory_bytes_per_second / kH200), 1.0) / 100;
+  const double share = std::max(std::round(100 * gpu.memory_bytes_per_second / static_cast<double>(kH200)), 1.0) / 100;
   machine.read_bytes *= share, machine.strips_bytes *= share;
   return machine;
 }

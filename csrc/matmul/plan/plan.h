@@ -1,17 +1,17 @@
 // Problem -> matmul's plan: the candidate of least predicted time among all families. Pure host code, tested without a GPU.
 //
-// offer_<family>(problem, gpu, forced) gives the family's best plan with a predicted time (`seconds`), or nothing if the family
-// cannot do the problem (legality.h). Times: roofline.h, by the costs in tiles.h and the rates in machine.h.
+// offer_<family>(question) gives the family's best plan with a predicted time (`seconds`), or nothing if the family cannot do the
+// problem (legality.h). Times: roofline.h, by the costs in tiles.h and the rates in machine.h.
 #pragma once
 #include <optional>
 #include <string_view>
 #include <variant>
 
-#include "device/properties.h"
 #include "matmul/bf16x3/plan.h"
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
 #include "matmul/mma/plan.h"
+#include "matmul/plan/roofline.h"
 #include "matmul/simt/plan.h"
 #include "matmul/sliced/plan.h"
 #include "matmul/tf32/plan.h"
@@ -38,19 +38,19 @@ Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view f
 Plan make_plain_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
 // `forced`: as in make_plan; of wgmma, a tile that cannot do the problem leaves the choice free.
-std::optional<Fp64Plan> offer_fp64(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
-std::optional<MmaPlan> offer_mma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
-std::optional<SlicedPlan> offer_sliced(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
-std::optional<Tf32Plan> offer_tf32(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
-std::optional<Bf16x3Plan> offer_bf16x3(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
-std::optional<WgmmaPlan> offer_wgmma(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+std::optional<Fp64Plan> offer_fp64(const Question& q);
+std::optional<MmaPlan> offer_mma(const Question& q);
+std::optional<SlicedPlan> offer_sliced(const Question& q);
+std::optional<Tf32Plan> offer_tf32(const Question& q);
+std::optional<Bf16x3Plan> offer_bf16x3(const Question& q);
+std::optional<WgmmaPlan> offer_wgmma(const Question& q);
 /// gemv, dot or tiles on CUDA cores, which can do every problem.
-Candidate offer_cuda_cores(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+Candidate offer_cuda_cores(const Question& q);
 /// Other names, and a tile that cannot do the problem, leave simt_64x64, which does every problem.
-SimtPlan offer_simt(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+SimtPlan offer_simt(const Question& q);
 
 /// Whole tiles, for the elements that a product's fp16 parts cannot represent; nothing if CUDA cores have to compute them. The
 /// tiles' numbers take bf16x3_list_words.
-std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Problem& p, int sm_count);
+std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Question& q);
 
 }  // namespace xgemm::matmul

@@ -12,20 +12,28 @@ constexpr double kUnalignedC = 3.05;  // time of rows of C that begin unaligned,
 
 }  // namespace
 
-Roofline::Roofline(const Problem& p, const DeviceProperties& gpu)
-    : machine(machine_of(gpu)),
+Question::Question(const Problem& p, const DeviceProperties& gpu, std::string_view forced)
+    : p(p),
+      gpu(gpu),
+      forced(forced),
+      legal(matmul::legal(p, gpu, forced)),
+      machine(machine_of(gpu)),
       size(static_cast<double>(size_of(p.dtype))),
-      k(static_cast<double>(p.k)),
-      operands(operand_bytes(p, lines_of_a(p)) + operand_bytes(p, lines_of_b(p))),
-      result(size * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches)),
-      ragged(p.dtype == DType::f32 && p.n % 4 != 0) {}
+      bytes_a(operand_bytes(p, lines_of_a(p))),
+      bytes_b(operand_bytes(p, lines_of_b(p))),
+      bytes_c(size * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches)),
+      chunk(chunk_length(p.n, p.k)),
+      chunks(chunk_count(p.n, p.k)),
+      quads_a(has_vectors(p, lines_of_a(p), 4)),
+      quads_b(has_vectors(p, lines_of_b(p), 4)) {}
 
-double Roofline::stores_of_c() const { return ragged ? kUnalignedC : 1; }
+double Question::stores_of_c() const { return p.dtype == DType::f32 && p.n % 4 != 0 ? kUnalignedC : 1; }
 
-double Roofline::product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, double l2_bytes,
-                         bool boxes) const {
-  const double l2 = l2_bytes > 0 ? 1e6 * size * static_cast<double>(tiles * (t.m + t.n)) * k / l2_bytes : 0;
-  return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(boxes ? stores_of_c() : 1), l2);
+double Question::product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, double l2_bytes,
+                         double times_c) const {
+  const double l2 =
+      l2_bytes > 0 ? 1e6 * size * static_cast<double>(tiles * (t.m + t.n)) * static_cast<double>(p.k) / l2_bytes : 0;
+  return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(times_c), l2);
 }
 
 double compute_us(const TileInfo& t, std::int64_t ctas, std::int64_t depth, std::int64_t at_once) {

@@ -1,31 +1,38 @@
-// Predicted time of a tile on a problem: the longest of what multiplies, what L2 delivers and what memory delivers.
+// What is asked of the planner, and the predicted time of a tile: the longest of what multiplies, what L2 delivers and what
+// memory delivers. Microseconds, unless a name says otherwise.
 #pragma once
+#include "matmul/order.h"
+#include "matmul/plan/legality.h"
 #include "matmul/plan/machine.h"
 #include "matmul/plan/tiles.h"
-#include "matmul/problem.h"
 
 namespace xgemm::matmul {
 
-inline constexpr double kNextLaunch = 1.95;  ///< microseconds: a kernel that depends on the one before
+inline constexpr double kNextLaunch = 1.95;  ///< a kernel that depends on the one before
 
-/// What memory and L2 have to deliver for a problem, and in which time. All times in microseconds.
-struct Roofline {
+/// A problem on a GPU, and what all families ask of them.
+struct Question {
+  const Problem& p;
+  const DeviceProperties& gpu;
+  std::string_view forced;
+  Legal legal;
   Machine machine;
-  double size, k;           ///< bytes of an element; K
-  double operands, result;  ///< bytes of A and B, and of C, once
-  bool ragged;              ///< fp32 rows of C begin unaligned
+  double size;              ///< bytes of an element
+  double bytes_a, bytes_b;  ///< of operands, once
+  double bytes_c;
+  std::int64_t chunk, chunks;  ///< of K, on CUDA cores
+  bool quads_a, quads_b;       ///< has_vectors of four elements
 
-  Roofline(const Problem& p, const DeviceProperties& gpu);
+  Question(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
+
   /// A product in `tiles` tiles of `t`, whose K `splits` CTAs share, `depth` each, without launches and the addition of splits.
-  /// `l2_bytes`: the rate of the loads, 0 if it never limits; `boxes`: C leaves registers or boxes of TMA as the tile has it, so
-  /// that ragged rows take longer.
+  /// `l2_bytes`: the rate of the loads, 0 if it never limits; `times_c`: as memory's.
   double product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, double l2_bytes = 0,
-                 bool boxes = false) const;
-  double memory(double times_c = 1) const { return 1e6 * (operands + times_c * result) / machine.read_bytes; }
-  double stores_of_c() const;                                ///< as memory's times_c, if by boxes
-  double join(double launch, std::int64_t of_cta) const {    ///< splits' sums meet: so many bytes of each CTA
-    return launch + 1e6 * static_cast<double>(of_cta) / machine.join_bytes;
-  }
+                 double times_c = 1) const;
+  double memory(double times_c = 1) const { return move(bytes_a + bytes_b + times_c * bytes_c); }  ///< A, B and C once
+  double stores_of_c() const;  ///< by boxes of TMA: as times_c
+  double move(double bytes) const { return 1e6 * bytes / machine.read_bytes; }
+  double join(double bytes_of_cta) const { return 1e6 * bytes_of_cta / machine.join_bytes; }  ///< sums of splits that meet
 };
 
 /// `ctas` of a tile, `depth` of K each, on `at_once` SMs.

@@ -4,15 +4,13 @@
 
 #include "device/integer.h"
 #include "matmul/gemv/plan.h"
-#include "matmul/plan/legality.h"
 #include "matmul/plan/plan.h"
-#include "matmul/plan/roofline.h"
 
 namespace xgemm::matmul {
 namespace {
 
-constexpr double kHalfLaunch = 1.6;   // half precision: everything but the tiles
-constexpr double kSplitLaunch = 2.8;  // of each: a pass over an operand, the product, the fallback
+constexpr double kHalfLaunch = 1.6;                 // half precision: everything but the tiles
+constexpr double kSplitLaunch = 2.8;                // of each: a pass over an operand, the product, the fallback
 constexpr double kSplitElements = 1.74;             // the pass with single elements, relative to quads
 constexpr double kPair = 0.775;                     // the start of a multicast pair
 constexpr double kCluster = 1.06, kMeeting = 3.81;  // splits of K that a cluster adds, or CTAs through memory
@@ -44,8 +42,7 @@ double lines_a_row(const TensorOperand& x) {
 bool has_instance(const Problem& p, WgmmaTile tile, int parts, bool k_major_b, std::int64_t in_cta) {
   const TileInfo& t = info(tile);
   const bool decode = tile == WgmmaTile::t64x64 && p.m <= 64;
-  if (p.gated)
-    return in_cta == 1 && (tile == WgmmaTile::t128x128 || (parts == 0 && (tile == WgmmaTile::t128x256 || decode)));
+  if (p.gated) return in_cta == 1 && (tile == WgmmaTile::t128x128 || (parts == 0 && (tile == WgmmaTile::t128x256 || decode)));
   if (t.n > 128 && in_cta > 1) return false;      // no registers for a second sum
   if (parts == 0) return t.n >= 64 || k_major_b;  // a row of 32 columns along n is too short for the 128-byte swizzle
   if (parts == 1) return t.m == 128 && tile != WgmmaTile::t128x192;
@@ -54,10 +51,10 @@ bool has_instance(const Problem& p, WgmmaTile tile, int parts, bool k_major_b, s
 
 /// Times of wgmma/kernel.cuh's tiles, with operands as the kernel loads them: in fp16 `parts`, or half precision (0).
 struct WgmmaRoofline {
-  const Problem& p;
-  const Roofline& roof;
+  const Question& q;
   int parts;
   const TensorOperand &a, &b;
+  const Problem& p = q.p;
   double lines_a = parts ? 1 : lines_a_row(a), lines_b = parts ? 1 : lines_a_row(b);
 
   std::int64_t columns(const TileInfo& t, std::int64_t cluster) const;
@@ -69,7 +66,7 @@ struct WgmmaRoofline {
 /// of the SMs or three quarters, as two SMs share their path to L2.
 std::int64_t WgmmaRoofline::columns(const TileInfo& t, std::int64_t cluster) const {
   const std::int64_t most = p.gated ? t.n / 2 : t.n;
-  const int sm_count = roof.machine.sm_count;
+  const int sm_count = q.gpu.sm_count;
   if (t.m > 64 || t.n <= 32 || p.m > 64 || parts != 0 || !b.k_major || p.gated || p.batches > 1) return most;
   if (cluster > 1) {
     constexpr std::int64_t kLeast = 40;
@@ -86,13 +83,12 @@ std::int64_t WgmmaRoofline::columns(const TileInfo& t, std::int64_t cluster) con
 
 double WgmmaRoofline::us(const WgmmaTiling& c) const {
   const TileInfo& t = info(c.tile);
-  const Machine& machine = roof.machine;
   const std::int64_t tiles_m = ceil_div(p.m, t.m), tiles_n = ceil_div(p.n, c.columns), tiles = tiles_m * tiles_n * p.batches,
                      pairs = p.batches * (shares_a(t.m, t.n) ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
   // At a time run pairs, clusters or CTAs.
   const auto rounds =
-      static_cast<double>(c.multicast ? ceil_div(pairs, std::max(1, machine.sm_count / 2))
-                                      : ceil_div(tiles * c.memory_splits, clusters_at_once(c.cluster, machine.sm_count)));
+      static_cast<double>(c.multicast ? ceil_div(pairs, std::max(1, q.gpu.sm_count / 2))
+                                      : ceil_div(tiles * c.memory_splits, clusters_at_once(c.cluster, q.gpu.sm_count)));
   const bool alone = c.cluster == 1 && c.memory_splits == 1, half = parts == 0;
   const auto k = static_cast<double>(alone ? round_up(p.k, kWgmmaTileK) : split_blocks(p.k, c.splits) * kWgmmaTileK);
   // A k-block of 64: products, and requests of cache lines by the SM; and what all SMs take from L2.
@@ -103,15 +99,15 @@ double WgmmaRoofline::us(const WgmmaTiling& c) const {
   const double block = half ? std::max(product, lines_a > 1 || lines_b > 1 ? kLineRequest * requests : 0)
                             : (parts == 2 ? 3 : 1) * (product + kPartsProduct);
   const double store = t.start + (half ? (p.n % 8 == 0 ? 0 : kUnalignedStore) : kPartsStore * parts);
-  const double bytes = half ? 2 : 2 * parts, up = p.gated ? operand_bytes(p, lines_of_b(p)) : 0;  // of an element of A and B
-  const double l2 = 1e6 * requests * 64 * bytes * k / 64 * static_cast<double>(tiles * c.cluster * c.memory_splits) /
-                    machine.l2_tma_bytes;
-  const double memory =
-      1e6 * (bytes / roof.size * (roof.operands + up) + roof.stores_of_c() * roof.result) / machine.read_bytes;
-  const auto sums = static_cast<std::int64_t>(2 * rows * t.n * 4);  // bytes of a CTA's, sent and received
-  const double join = c.memory_splits > 1 ? roof.join(kMeeting, sums)
-                      : c.cluster > 1     ? roof.join(half ? kCluster : kMeeting, half ? sums / 2 : 0)
-                                          : 0;
+  const double bytes = half ? 2 : 2 * parts, up = p.gated ? q.bytes_b : 0;  // of an element of A and B
+  const double l2 =
+      1e6 * requests * 64 * bytes * k / 64 * static_cast<double>(tiles * c.cluster * c.memory_splits) / q.machine.l2_tma_bytes;
+  const double memory = q.move(bytes / q.size * (q.bytes_a + q.bytes_b + up) + q.stores_of_c() * q.bytes_c);
+  const double sums = 2 * rows * t.n * 4;  // bytes of a CTA's, sent and received
+  const double join = c.memory_splits > 1      ? kMeeting + q.join(sums)
+                      : c.cluster > 1 && !half ? kMeeting
+                      : c.cluster > 1          ? kCluster + q.join(sums / 2)
+                                               : 0;
   return longest_us(rounds * (k / 64 * block + store), memory, l2) + rounds * join + (c.multicast ? kPair : 0);
 }
 
@@ -120,9 +116,9 @@ bool WgmmaRoofline::pairs_pay(const WgmmaTiling& c) const {
   constexpr std::int64_t kRowsToShare = 16, kLongK = 2048;  // of A: sharing fewer saves nothing
   const TileInfo& t = info(c.tile);
   const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, c.columns) * p.batches;
-  const bool pays = lines_a > 1 || lines_b > 1 || (t.m == 64 && p.m <= 128 && tiles <= roof.machine.sm_count && p.k >= kLongK);
+  const bool pays = lines_a > 1 || lines_b > 1 || (t.m == 64 && p.m <= 128 && tiles <= q.gpu.sm_count && p.k >= kLongK);
   const bool pairs = shares_a(t.m, t.n) ? p.n > c.columns && p.m >= kRowsToShare : p.m > t.m && c.columns % 16 == 0;
-  return parts == 0 && !p.gated && pairs && pays && c.cluster == 1 && c.memory_splits == 1 && roof.machine.sm_count > 1;
+  return parts == 0 && !p.gated && pairs && pays && c.cluster == 1 && c.memory_splits == 1 && q.gpu.sm_count > 1;
 }
 
 struct TimedTiling {
@@ -134,7 +130,7 @@ struct TimedTiling {
 TimedTiling fastest_tiling(const WgmmaRoofline& times, std::int64_t splits, std::string_view forced) {
   const Problem& p = times.p;
   const bool half = times.parts == 0 && !p.gated;
-  const int sm_count = times.roof.machine.sm_count;
+  const int sm_count = times.q.gpu.sm_count;
   TimedTiling best;
   const auto consider = [&](WgmmaTiling c) {
     const TileInfo& t = info(c.tile);
@@ -164,26 +160,26 @@ TimedTiling fastest_tiling(const WgmmaRoofline& times, std::int64_t splits, std:
 }
 
 /// The pass that splits an operand, or packs it.
-double pass_us(const Problem& p, const OperandLines& x, const TensorOperand& t, int parts, const Machine& machine) {
+double pass_us(const Question& q, const OperandLines& x, const TensorOperand& t, int parts) {
   if (t.prepared || !t.copied) return 0;
   const auto elements = static_cast<double>(t.inner * t.other * t.batches);
-  if (parts == 0) return 1e6 * 4 * elements / machine.read_bytes;
-  return kSplitLaunch + 1e6 * (has_vectors(p, x, 4) ? 1 : kSplitElements) * (4 + 2 * parts) * elements /
-                            (t.k_major ? machine.read_bytes : machine.strips_bytes);
+  if (parts == 0) return q.move(4 * elements);
+  return kSplitLaunch + 1e6 * (has_vectors(q.p, x, 4) ? 1 : kSplitElements) * (4 + 2 * parts) * elements /
+                            (t.k_major ? q.machine.read_bytes : q.machine.strips_bytes);
 }
 
 /// Sets the plan's tiling, and half precision's copies of operands that straddle cache lines where those pay; returns the time.
-double choose(const Problem& p, const Roofline& roof, std::int64_t splits, std::string_view forced, WgmmaPlan& plan) {
+double choose(const Question& q, std::int64_t splits, std::string_view forced, WgmmaPlan& plan) {
+  const Problem& p = q.p;
   const bool half = plan.parts == 0;
   const TensorOperand a = plan.a, b = plan.b;
   double least = 1e30;
   for (int copies = 0; copies < (half && !p.gated ? 4 : 1); ++copies) {
     const TensorOperand x = copies & 1 ? place(p, lines_of_a(p), true, false) : a,
                         y = copies & 2 ? place(p, lines_of_b(p), true, false) : b;
-    const TimedTiling found = fastest_tiling({p, roof, plan.parts, x, y}, splits, forced);
-    const double passes = pass_us(p, lines_of_a(p), x, plan.parts, roof.machine) +
-                          pass_us(p, lines_of_b(p), y, plan.parts, roof.machine) +
-                          (p.gated ? pass_us(p, lines_of_up(p), plan.up, plan.parts, roof.machine) : 0);
+    const TimedTiling found = fastest_tiling({q, plan.parts, x, y}, splits, forced);
+    const double passes = pass_us(q, lines_of_a(p), x, plan.parts) + pass_us(q, lines_of_b(p), y, plan.parts) +
+                          (p.gated ? pass_us(q, lines_of_up(p), plan.up, plan.parts) : 0);
     const double us = found.us + passes + (!half ? 2 * kSplitLaunch : kHalfLaunch + (passes > 0 ? kNextLaunch : 0));
     if (us < least) least = us, static_cast<WgmmaTiling&>(plan) = found.tiling, plan.a = x, plan.b = y;
   }
@@ -201,7 +197,8 @@ bool can_read_b_as_it_lies(const Problem& p, const WgmmaPlan& plan) {
 /// few_rows.cuh: pairs of CTAs with 64 columns and up to 16 or 64 rows each, or a cluster of `splits`.
 double few_rows_us(const Problem& p, const WgmmaPlan& plan, std::int64_t splits, int sm_count) {
   const bool cut = splits > 1, aligned = !plan.b.k_major && p.b.row_stride % 8 == 0;
-  const double slot = (aligned ? kSlotAligned : 1) * (kSlot + kSlotRow * static_cast<double>(p.m <= 32 ? p.m : 128)) * (cut ? 1.5 : 1);
+  const double slot =
+      (aligned ? kSlotAligned : 1) * (kSlot + kSlotRow * static_cast<double>(p.m <= 32 ? p.m : 128)) * (cut ? 1.5 : 1);
   const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > (p.m <= 32 ? 16 : 64) ? 2 : 1),
                      waves = ceil_div(tiles, cut ? clusters_at_once(splits, sm_count) : std::max(1, sm_count / 2)),
                      each = std::min(p.k, split_blocks(p.k, splits) * kWgmmaTileK);
@@ -210,13 +207,13 @@ double few_rows_us(const Problem& p, const WgmmaPlan& plan, std::int64_t splits,
 }
 
 /// Takes few_rows.cuh where it is faster than `us`, or named; returns the new time.
-double consider_few_rows(const Problem& p, int sm_count, std::int64_t splits, std::string_view forced, double us,
-                         WgmmaPlan& plan) {
-  const bool named = forced == "wgmma_few_rows";
-  if (!can_read_b_as_it_lies(p, plan) || !(named || (forced.empty() && plan.b.copied))) return us;
+double consider_few_rows(const Question& q, std::int64_t splits, double us, WgmmaPlan& plan) {
+  const Problem& p = q.p;
+  const bool named = q.forced == "wgmma_few_rows";
+  if (!can_read_b_as_it_lies(p, plan) || !(named || (q.forced.empty() && plan.b.copied))) return us;
   for (std::int64_t cut = std::max<std::int64_t>(1, splits); cut <= (splits ? splits : kMaxCluster); cut *= 2) {
     if (cut > kMaxCluster || (cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) break;
-    const double few = few_rows_us(p, plan, cut, sm_count);
+    const double few = few_rows_us(p, plan, cut, q.gpu.sm_count);
     if (few >= us && !(named && !plan.b_as_it_lies)) continue;
     us = few, plan.b_as_it_lies = true;
     static_cast<WgmmaTiling&>(plan) = {.tile = WgmmaTile::t64x64, .splits = cut, .cluster = cut, .columns = 64};
@@ -231,13 +228,14 @@ double consider_few_rows(const Problem& p, int sm_count, std::int64_t splits, st
 SimtPlan simt_fallback(Problem p, const DeviceProperties& gpu) {
   p.precision = Precision::ieee;
   // For few rows gemv would be faster, but it computes whole products only.
-  SimtPlan simt = offer_simt(p, gpu, std::min(p.m, p.n) <= kGemvLines ? info(SimtTile::t16x128).name : "");
+  SimtPlan simt = offer_simt({p, gpu, std::min(p.m, p.n) <= kGemvLines ? info(SimtTile::t16x128).name : ""});
   simt.splits = 1, simt.workspace_bytes = 0;
   return simt;
 }
 
 /// Places of copies, statistics, sums and counters.
-void take_workspace(const Problem& p, int sm_count, WgmmaPlan& plan) {
+void take_workspace(const Question& q, WgmmaPlan& plan) {
+  const Problem& p = q.p;
   const bool fp32 = plan.parts > 0;
   const auto take = [&](std::int64_t size) { return reserve(plan.workspace_bytes, size); };
   for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) {
@@ -245,7 +243,7 @@ void take_workspace(const Problem& p, int sm_count, WgmmaPlan& plan) {
     x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
     if (fp32) x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
   }
-  if (fp32 && (plan.fallback_bf16x3 = plan_bf16x3_fallback(p, sm_count))) {
+  if (fp32 && (plan.fallback_bf16x3 = plan_bf16x3_fallback(q))) {
     plan.list = take(4 * bf16x3_list_words(*plan.fallback_bf16x3));
     plan.counter_bytes = std::int64_t{sizeof(FailedLines)};
   }
@@ -258,34 +256,34 @@ void take_workspace(const Problem& p, int sm_count, WgmmaPlan& plan) {
 
 }  // namespace
 
-std::optional<WgmmaPlan> offer_wgmma(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
+std::optional<WgmmaPlan> offer_wgmma(const Question& q) {
+  if (!q.legal.wgmma) return {};
+  const Problem& p = q.p;
   const bool fp32 = p.dtype == DType::f32;
-  if (!offers(Family::wgmma, p, gpu, forced)) return {};
   WgmmaPlan plan{};
   plan.parts = fp32 ? split_parts(p.precision) : 0;
-  if (forced.empty() && !fp32 && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
+  if (q.forced.empty() && !fp32 && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
   // For smaller K, a product's own error (2^-22) shows next to the rounding of SGEMM's sum; and one lossy element, which one in
   // 500 lines of normal data has, fails a line of so short a K. Three bf16 parts have no lossy elements.
   const bool alone = p.batch_invariant || p.gated || p.prepared_b;
-  if (forced.empty() && plan.parts == 2 && p.k < (alone ? 128 : 256)) return {};
+  if (q.forced.empty() && plan.parts == 2 && p.k < (alone ? 128 : 256)) return {};
   plan.a = place(p, lines_of_a(p), fp32, p.gated);
   plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts) : place(p, lines_of_b(p), fp32, p.gated);
   if (p.gated) plan.up = place(p, lines_of_up(p), fp32, p.gated);
   const std::int64_t splits = p.gated ? 1 : !p.batch_invariant ? 0 : fp32 ? 1 : invariant_splits(p.n, p.k);
-  const Roofline roof(p, gpu);
-  double us = choose(p, roof, splits, forced, plan);
-  if (us >= 1e30) us = choose(p, roof, splits, {}, plan);  // the named tile cannot do it
+  double us = choose(q, splits, q.forced, plan);
+  if (us >= 1e30) us = choose(q, splits, {}, plan);  // the named tile cannot do it
   if (us >= 1e30) return {};
-  us = consider_few_rows(p, gpu.sm_count, splits, forced, us, plan);
+  us = consider_few_rows(q, splits, us, plan);
   plan.seconds = 1e-6 * us;
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
   if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
     const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));
     plan.chunk = round_up(ceil_div(plan.split_length, chunks), kWgmmaTileK);
   }
-  if (fp32) plan.fallback = simt_fallback(p, gpu);
-  if (fp32 && p.gated) plan.fallback_up = simt_fallback(up_product(p, nullptr), gpu);
-  take_workspace(p, gpu.sm_count, plan);
+  if (fp32) plan.fallback = simt_fallback(p, q.gpu);
+  if (fp32 && p.gated) plan.fallback_up = simt_fallback(up_product(p, nullptr), q.gpu);
+  take_workspace(q, plan);
   return plan;
 }
 

@@ -47,21 +47,21 @@ constexpr int split_parts(Precision precision) {
 /// `cluster` CTAs with a split each, or by `memory_splits` CTAs with a split each through memory.
 struct WgmmaTiling {
   WgmmaTile tile;
-  std::int64_t splits = 1;                     ///< of K, each summed from zero
+  std::int64_t splits = 1;                      ///< of K, each summed from zero
   std::int64_t cluster = 1, memory_splits = 1;  ///< each 1 or `splits`
-  std::int64_t columns = 0;                    ///< of C per tile: the tile's, or fewer to keep all SMs equally busy
-  bool multicast = false;                      ///< CTA pairs load half of a shared operand each, for both (shares_a)
+  std::int64_t columns = 0;                     ///< of C per tile: the tile's, or fewer to keep all SMs equally busy
+  bool multicast = false;                       ///< CTA pairs load half of a shared operand each, for both (shares_a)
 };
 
 struct WgmmaPlan : WgmmaTiling {
   int parts;  ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands
-  std::int64_t chunk;          ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
-  std::int64_t split_length;   ///< k-length of a split, a multiple of `chunk`
-  TensorOperand a, b, up;      ///< up: of a gated problem
-  bool b_as_it_lies;           ///< TMA cannot load b, and it is read in place: wgmma/few_rows.cuh
-  SimtPlan fallback;           ///< fp32: CUDA cores, for the elements that fp16 parts cannot represent
-  SimtPlan fallback_up;        ///< the same of a gated problem's other product
-  double seconds;              ///< predicted
+  std::int64_t chunk;         ///< k-length of a promoted sum ("highest"), else a split's k-length; a multiple of kWgmmaTileK
+  std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
+  TensorOperand a, b, up;     ///< up: of a gated problem
+  bool b_as_it_lies;          ///< TMA cannot load b, and it is read in place: wgmma/few_rows.cuh
+  SimtPlan fallback;          ///< fp32: CUDA cores, for the elements that fp16 parts cannot represent
+  SimtPlan fallback_up;       ///< the same of a gated problem's other product
+  double seconds;             ///< predicted
   std::int64_t workspace_bytes;
   std::int64_t partial_bytes;                 ///< sums of `memory_splits`
   std::int64_t counter_bytes;                 ///< zeros before and after the launch

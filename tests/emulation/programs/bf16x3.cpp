@@ -14,7 +14,7 @@ void check(std::uint64_t seed) {
   const RandomProduct<float> product(random, {}, m, n, k, seed);
   const DeviceProperties gpu{.major = 9, .sm_count = random(1, 6), .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
   const auto& tile = kBf16x3Tiles[seed % kBf16x3Tiles.size()];
-  const auto plan = offer_bf16x3(product.problem, gpu, tile.name);
+  const auto plan = offer_bf16x3({product.problem, gpu, tile.name});
   require(plan.has_value(), "a plan");
   Buffer<unsigned char> counters(static_cast<std::size_t>(plan->counter_bytes) + 16);
   Buffer<float> partials(static_cast<std::size_t>(plan->partial_bytes / 4 + 1), NAN);

@@ -2,7 +2,6 @@
 // epilogues. The bits of simt, and of gemv unless gemv_is_exact, are those of the order that simt/plan.h promises, whatever the
 // tile and the splits.
 #include "matmul/launch.h"
-#include "matmul/plan/legality.h"
 #include "matmul/simt/launch.h"
 #include "random_product.h"
 
@@ -59,7 +58,7 @@ void check_in_order(std::uint64_t seed) {
     const auto& tile = kSimtTiles[static_cast<std::size_t>(random(0, 2))];
     Problem elsewhere = product.problem;  // a plan may serve other addresses: batch dims that the host loops over
     elsewhere.a.data = elsewhere.b.data = nullptr;
-    SimtPlan plan = offer_simt(elsewhere, kGpu, tile.name);
+    SimtPlan plan = offer_simt({elsewhere, kGpu, tile.name});
     plan.splits = some_splits(random, plan.chunks);
     Buffer<T> workspace(static_cast<std::size_t>(product.problem.batches * m * n * plan.chunks * 8 / sizeof(T) + 1),
                         static_cast<T>(NAN));
@@ -69,7 +68,7 @@ void check_in_order(std::uint64_t seed) {
   if (std::min(m, n) > kGemvLines) return;
   for (const bool exact : {false, true}) {
     if (exact) product.problem.precision = Precision::highest, first.reset();
-    auto plan = std::get<GemvPlan>(offer_cuda_cores(product.problem, kGpu, "gemv"));
+    auto plan = std::get<GemvPlan>(offer_cuda_cores({product.problem, kGpu, "gemv"}));
     plan.splits = some_splits(random, plan.chunks);
     Buffer<T> workspace(static_cast<std::size_t>(product.problem.batches * m * n * plan.chunks * 16 / sizeof(T) + 1),
                         static_cast<T>(NAN));
@@ -109,14 +108,14 @@ void check_fp32(std::uint64_t seed) {
   const std::string text = " seed " + std::to_string(seed);
   emulation::launch_options() = {.seed = seed};
   const auto& tile = kSlicedTiles[seed % 2];
-  auto sliced = *offer_sliced(p, kGpu, std::string(tile.name) + (random.one_in(2) ? "_apart" : ""));
+  auto sliced = *offer_sliced({p, kGpu, std::string(tile.name) + (random.one_in(2) ? "_apart" : "")});
   const std::int64_t chunks = (k + kSlicedDepth - 1) / kSlicedDepth;
   if (!sliced.apart)
     sliced.splits = random(1, static_cast<int>(std::clamp<std::int64_t>(chunks / kSlicedWarps, 1, kSlicedMaxSplits)));
   product.check(std::string(tile.name) + (sliced.apart ? "_apart" : "/" + std::to_string(sliced.splits)) + text, 0x1p-40,
                 [&](const Problem& x) { launch_sliced(x, sliced, nullptr); });
   const std::int64_t row = random(0, m - 1);
-  if (serves(Family::dot, p, kGpu)) {
+  if (legal(p, kGpu, {}).dot) {
     const auto launch = [&](const Problem& x) { launch_dot(x, nullptr); };
     const auto out = product.check("dot" + text, k * 0x1p-26 + 0x1p-23, launch);
     // A batch of unaligned matrices has another order than one that is aligned.

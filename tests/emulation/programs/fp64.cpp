@@ -54,7 +54,7 @@ Buffer<double> product(const Problem& asked, std::string_view tile, std::int64_t
   Buffer<double> out(static_cast<std::size_t>(p.batches * p.m * p.n), NAN);
   p.out = out.data();
   const DeviceProperties gpu{.major = 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
-  auto plan = offer_fp64(p, gpu, tile);
+  auto plan = offer_fp64({p, gpu, tile});
   require(plan.has_value(), "plan");
   // As many segments per CTA as requested, if the tile has room for their totals.
   const std::int64_t segments = std::max<std::int64_t>(1, (plan->blocks + plan->segment - 1) / plan->segment);

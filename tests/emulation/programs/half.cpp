@@ -58,7 +58,7 @@ constexpr DeviceProperties kGpu{.major = 9, .sm_count = 4, .smem_per_block = 227
 template <class T, WgmmaTile kTile, bool kKMajorA, bool kKMajorB, class Change>
 void check_wgmma(int m, int n, int k, bool epilogue, std::uint64_t seed, const Change& change) {
   check<T>("wgmma", {m, n, k, kKMajorA, kKMajorB, epilogue}, seed, 8, [&](const Problem& p, std::uint64_t) {
-    auto plan = offer_wgmma(p, kGpu, info(kTile).name);
+    auto plan = offer_wgmma({p, kGpu, info(kTile).name});
     require(plan && plan->tile == kTile && !plan->a.copied && !plan->b.copied, "a plan");
     change(*plan);
     Buffer<unsigned char> workspace(static_cast<std::size_t>(plan->workspace_bytes) + 256),
@@ -80,7 +80,7 @@ void check_mma(std::uint64_t seed) {
   const RandomProduct<T> product(random, {.any_strides = false}, m, n, k, seed);
   Problem asked = product.problem;
   asked.precision = Precision::high;
-  auto plan = offer_mma(asked, kGpu, kInfo.name);
+  auto plan = offer_mma({asked, kGpu, kInfo.name});
   if (!plan) return;  // an operand of which neither stride is 1
   const std::int64_t tiles = ceil_div(m, kInfo.m) * ceil_div(n, kInfo.n) * asked.batches;
   plan->split_blocks = is_tf32(kTile) && random.one_in(3) ? random(1, static_cast<int>(blocks)) : blocks;

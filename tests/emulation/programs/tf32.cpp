@@ -32,7 +32,7 @@ void check(const Case& c, std::uint64_t seed) {
   p.out = out.data();
   DeviceProperties gpu{};
   gpu.major = 9, gpu.sm_count = 6;
-  const auto plan = offer_tf32(p, gpu, c.tile);
+  const auto plan = offer_tf32({p, gpu, c.tile});
   require(plan && plan->a.copied + plan->b.copied == (c.k_major_a || c.k_major_b ? 0 : 1), "a plan");
   Buffer<unsigned char> workspace(plan->workspace_bytes + 256);
   Buffer<unsigned> counters(plan->counter_bytes / 4 + 1);
@@ -66,7 +66,7 @@ void check_any(std::uint64_t seed) {
   Problem asked = product.problem;
   asked.precision = Precision::high;
   const DeviceProperties gpu{.major = 9, .sm_count = random(1, 8)};
-  const auto plan = offer_tf32(asked, gpu, kTf32Tiles[seed % kTf32Tiles.size()].name);
+  const auto plan = offer_tf32({asked, gpu, kTf32Tiles[seed % kTf32Tiles.size()].name});
   require(plan.has_value(), "a plan");
   Buffer<unsigned char> workspace(static_cast<std::size_t>(plan->workspace_bytes), 0xff);  // NaN
   Buffer<unsigned> counters(static_cast<std::size_t>(plan->counter_bytes / 4 + 1));

@@ -86,7 +86,7 @@ void check_half(std::uint64_t seed) {
   std::optional<Buffer<half>> first;
   std::int64_t first_length = 0;
   for (int turn = 0; turn < 2; ++turn) {
-    auto plan = offer_wgmma(product.problem, gpu, kWgmmaTiles[static_cast<std::size_t>(random(0, kWgmmaTiles.size() - 1))].name);
+    auto plan = offer_wgmma({product.problem, gpu, kWgmmaTiles[static_cast<std::size_t>(random(0, kWgmmaTiles.size() - 1))].name});
     require(plan.has_value(), "a plan");
     vary_half(random, product.problem, *plan, gpu.sm_count);
     const std::string what = name_of(*plan, seed);
@@ -104,7 +104,7 @@ void check_few_rows(std::uint64_t seed) {
   const RandomProduct<half> product(random, {.any_strides = false, .few_batches = k < 300, .aligned_one_in = 8}, random(1, 128),
                                     random(1, 200), k, seed);
   const DeviceProperties gpu = random_gpu(random);
-  auto plan = offer_wgmma(product.problem, gpu, "wgmma_few_rows");
+  auto plan = offer_wgmma({product.problem, gpu, "wgmma_few_rows"});
   if (!plan || !plan->b_as_it_lies) return;
   if (plan->splits == 1 && random.one_in(2)) plan->cluster = set_splits(*plan, k, 1 << random(1, 3));
   product.check(name_of(*plan, seed), k * 0x1p-24, [&](const Problem& p) { launch(p, *plan, gpu.sm_count, seed); });
@@ -147,7 +147,7 @@ void check_fp32(std::uint64_t seed) {
   }
   std::optional<Buffer<float>> first;
   for (const char* const tile : {"wgmma_128x128", "wgmma_64x64", "wgmma_128x64", "wgmma_128x256"}) {
-    auto plan = offer_wgmma(p, gpu, tile);
+    auto plan = offer_wgmma({p, gpu, tile});
     require(plan.has_value(), "a plan");
     if (info(plan->tile).name != tile || random.one_in(2)) continue;
     if (plan->splits == 1 && !p.batch_invariant && info(plan->tile).n <= 128 && random.one_in(2)) {
@@ -182,7 +182,7 @@ void check_integers(std::uint64_t seed) {
   p.dtype = DType::f32, p.m = m, p.n = n, p.k = k;
   p.a = {a.data(), k, 1, {}}, p.b = {b.data(), 1, k, {}}, p.out = out.data();
   const DeviceProperties gpu = random_gpu(random);
-  const auto plan = offer_wgmma(p, gpu, random.one_in(2) ? "wgmma_128x128" : "wgmma_64x64");
+  const auto plan = offer_wgmma({p, gpu, random.one_in(2) ? "wgmma_128x128" : "wgmma_64x64"});
   require(plan.has_value(), "a plan");
   launch(p, *plan, gpu.sm_count, seed);
   for (int i = 0; i < m; ++i)
@@ -215,7 +215,7 @@ void check_gated(std::uint64_t seed) {
   if (random.one_in(2)) p.bias_up = {bias_up.operand.data, 0, bias_up.operand.col_stride, {}};
   const DeviceProperties gpu = random_gpu(random);
   constexpr const char* kTiles[] = {"wgmma_128x256", "wgmma_128x128", "wgmma_64x64"};
-  const auto plan = offer_wgmma(p, gpu, kTiles[random(0, 2)]);
+  const auto plan = offer_wgmma({p, gpu, kTiles[random(0, 2)]});
   require(plan.has_value(), "a plan");
   const std::string what =
       "gated " + name_of(*plan, seed) + " of " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k);
