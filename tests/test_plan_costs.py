@@ -62,11 +62,9 @@ def test_every_cost_is_found_where_it_stands() -> None:
     found = costs.find()
     values = {cost.name: cost.value for cost in found}
     assert len(values) == len(found) and 80 < len(found) <= 110  # more need a reason
-    text = (costs.CSRC / "matmul" / "mma" / "plan.cpp").read_text()
-    assert f"kElements = {values['mma.kElements']};" in text
-    assert {name.split(".")[0] for name in values} == {
-        *("machine", "tiles", "roofline", "simt", "gemv", "fp64_mma", "mma", "sliced", "tf32", "bf16x3", "wgmma"),
-    }
+    text = (costs.CSRC / "matmul" / "plan" / "plan.cpp").read_text()
+    assert f"kMmaElements = {values['plan.kMmaElements']}," in text
+    assert {name.split(".")[0] for name in values} == {"machine", "tiles", "roofline", "plan", "wgmma"}
     for tile in ("tiles.kHalfStart", "tiles.fp64_16x64.more", "tiles.simt_16x128.block", "tiles.mma_16x64.start"):
         assert values[tile] > 0
     for file in costs.sources():

@@ -1,29 +1,23 @@
-"""The plans of matmul/sliced/kernel.cuh and gemv/sweep.cuh, without a GPU."""
+"""The plan of matmul/sliced/kernel.cuh, without a GPU."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_plans import HIGH, MEDIUM, NOT_FP32_ON_TENSOR_CORES, Ask, plan_fixture
 
 TILES = {"sliced_32x32": (32, 32), "sliced_32x64": (32, 64)}
-plan = plan_fixture("sweep,sliced")
+plan = plan_fixture("sliced")
 
 
 def test_only_where_it_applies(plan: Ask) -> None:
     assert plan(128, 128, 128)["name"].startswith("sliced")
-    assert plan(1, 4096, 4096)["name"] == "sweep"
-    assert plan(4096, 1, 4096, layout="tn")["name"] == "sweep"
     for other in (*NOT_FP32_ON_TENSOR_CORES, {"prepared": True}, {"forced": "bf16x3"}):
         assert plan(128, 128, 128, **other) is None, other
     for tile in TILES:
         assert plan(512, 512, 512, forced=tile)["name"] == tile
     for precision in (HIGH, MEDIUM):
         assert plan(128, 128, 128, precision=precision)["name"].startswith("sliced")
-        assert plan(1, 4096, 4096, precision=precision)["name"] == "sweep"
-    assert plan(1, 4096, 4096, layout="nt")["name"].startswith("sliced")  # B is K-major: no sweep
     for major in (8, 10):  # no clusters; fp64 may run at a fraction of fp32's rate
-        for m, n, k in ((1, 4096, 4096), (128, 128, 128)):
-            assert plan(m, n, k, major=major) is None
-    assert plan(5, 4096, 4096, forced="sweep") is None
+        assert plan(128, 128, 128, major=major) is None
 
 
 @settings(max_examples=200, deadline=None)
@@ -38,16 +32,6 @@ def test_tiles_cover_and_every_split_has_work(plan: Ask, data: st.DataObject) ->
     assert p["splits"] in range(1, 9)
     assert plan(m, n, k, batch, layout=layout, forced=f"{tile}_apart")["splits"] == 1
     assert p["splits"] == 1 or -(-k // 16) >= 8 * p["splits"]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(1, 60000), st.integers(1, 20000))
-def test_sweep_splits_depend_on_lines_and_k_alone(plan: Ask, n: int, k: int) -> None:
-    asked = [plan(m, n, k, forced="sweep", offset=offset, offset_b=offset) for m in (1, 2, 4) for offset in (0, 4)]
-    asked += [plan(n, m, k, layout="tn", forced="sweep") for m in (1, 3)]
-    assert len({p and p["splits"] for p in asked}) == 1
-    if asked[0]:
-        assert asked[0]["splits"] == 1 or asked[0]["splits"] * 128 <= k
 
 
 def test_alignment_changes_no_split(plan: Ask) -> None:

@@ -1,8 +1,8 @@
 """The constants of the planners' models: found in csrc/matmul as they stand there, and written back in place.
 
-A cost is a positive number of type double: a named constant of a planner (``constexpr double kLaunch = 0.95;``), a
-member of ``Machine`` in plan/machine.h, or a double field of a row of plan/tiles.h. Its name is that of its folder (in
-plan/: its file) and itself: ``mma.kLaunch``, ``machine.read_bytes``, ``tiles.mma_32x32.block``. Integers stay out: they
+A cost is a positive number of type double: a named constant of the planner (``constexpr double kPair = 0.95;``), a
+member of ``Machine`` in machine.h, or a double field of a row of tiles.h. Its name is that of its file in
+csrc/matmul/plan and itself: ``wgmma.kPair``, ``machine.read_bytes``, ``tiles.mma_32x32.block``. Integers stay out: they
 say what a kernel is or where it serves.
 """
 
@@ -101,15 +101,14 @@ def _rows(text: str) -> Iterator[tuple[str, str, int, int]]:
 def of_text(file: Path, text: str) -> Iterator[Cost]:
     """The costs in a text of the file `file`."""
     text = _without_comments(text)
-    folder = file.stem if file.parent.name == "plan" else file.parent.name
 
     def cost(name: str, start: int, end: int) -> Cost:
-        return Cost(f"{folder}.{name}", file, start, end, _number(text[start:end]))
+        return Cost(f"{file.stem}.{name}", file, start, end, _number(text[start:end]))
 
     if file.name == "machine.h":
         for match in _MEMBER.finditer(text):
             yield cost(match[1], match.start(2), match.start(2) + len(match[2].rstrip()))
-    if file.parent.name == "plan" or file.suffix == ".cpp":
+    if file.parent.name == "plan":
         for match in _CONSTANTS.finditer(text):
             for entry in _entries(match[1], match.start(1)):
                 yield cost(*entry)
@@ -119,9 +118,8 @@ def of_text(file: Path, text: str) -> Iterator[Cost]:
 
 
 def sources() -> list[Path]:
-    """The planners, plan/ and each family's plan.cpp, and what they include of csrc/matmul."""
-    headers = {*CSRC.glob("matmul/**/*.h"), CSRC / "matmul" / "order.cpp"}
-    return sorted({*CSRC.glob("matmul/*/plan.*"), *CSRC.glob("matmul/plan/*"), *headers})
+    """The planner, and what it includes of csrc/matmul."""
+    return sorted({*CSRC.glob("matmul/**/*.h"), *CSRC.glob("matmul/plan/*.cpp"), CSRC / "matmul" / "order.cpp"})
 
 
 def find() -> list[Cost]:

@@ -199,7 +199,7 @@ double few_rows_us(const Problem& p, const WgmmaPlan& plan, std::int64_t splits,
   const bool cut = splits > 1, aligned = !plan.b.k_major && p.b.row_stride % 8 == 0;
   const double slot =
       (aligned ? kSlotAligned : 1) * (kSlot + kSlotRow * static_cast<double>(p.m <= 32 ? p.m : 128)) * (cut ? 1.5 : 1);
-  const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > (p.m <= 32 ? 16 : 64) ? 2 : 1),
+  const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
                      waves = ceil_div(tiles, cut ? clusters_at_once(splits, sm_count) : std::max(1, sm_count / 2)),
                      each = std::min(p.k, split_blocks(p.k, splits) * kWgmmaTileK);
   return (plan.a.copied ? kNextLaunch : 0) + (cut ? kNextLaunch : 0) +
