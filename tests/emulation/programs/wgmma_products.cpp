@@ -86,7 +86,8 @@ void check_half(std::uint64_t seed) {
   std::optional<Buffer<half>> first;
   std::int64_t first_length = 0;
   for (int turn = 0; turn < 2; ++turn) {
-    auto plan = offer_wgmma({product.problem, gpu, kWgmmaTiles[static_cast<std::size_t>(random(0, kWgmmaTiles.size() - 1))].name});
+    auto plan =
+        offer_wgmma({product.problem, gpu, kWgmmaTiles[static_cast<std::size_t>(random(0, kWgmmaTiles.size() - 1))].name});
     require(plan.has_value(), "a plan");
     vary_half(random, product.problem, *plan, gpu.sm_count);
     const std::string what = name_of(*plan, seed);
