@@ -54,7 +54,7 @@ def test_small_case_of_every_kernel(kernel: str) -> None:
 
 @pytest.mark.sanitize
 def test_small_case_of_gemv_with_long_k() -> None:
-    """From K = 257 on the sums of stages keep their rounding errors: one row and several, one CTA a tile and several."""
+    """From K = 257 on sums of stages keep their rounding errors: one row and several, one CTA a tile and several."""
     with forced("gemv"):
         for m, n, k in [(1, 132, 300), (2, 37, 700), (3, 260, 1100), (4, 32, 9000)]:
             a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
