@@ -41,10 +41,8 @@ __device__ __forceinline__ V larger(V a, V b) {
     float r;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
     return r;
-  } else if constexpr (std::is_same_v<V, double>) {
-    return a > b || a != a ? a : b;
   } else {
-    return a > b ? a : b;
+    return a > b || a != a ? a : b;
   }
 }
 

@@ -19,7 +19,7 @@ bool in_vectors(const DimList& list, std::int64_t width) {
 /// Threads of a CTA of the column kernel. It keeps for a column a state, of argmax value and position.
 int threads_of(const Layout& layout) {
   const auto width = static_cast<std::size_t>(layout.width);
-  const std::size_t position = width >= 8 ? 4 : width == 4 ? 8 : 16;
+  const std::size_t position = width == 8 ? 4 : width == 4 ? 8 : 16;
   return column_threads(layout.state == State::index ? position : state_bytes(layout.state, layout.arguments.in), width);
 }
 
@@ -52,8 +52,7 @@ void take_columns(ColumnPlan& plan, Layout& layout, bool folded) {
                  in_vectors(layout.kept, layout.width);
   plan.cut = plan.columns;
   // Only the loop over aligned blocks knows where the last of several positions side by side ends.
-  const bool may_fold = layout.folds() && has_column_blocks(plan.in);
-  if (!may_fold || !plan.vector || !one_dim || layout.gone.back().strides[kIn] != plan.columns) return;
+  if (!layout.folds() || !plan.vector || !one_dim || layout.gone.back().strides[kIn] != plan.columns) return;
   Dim& dim = layout.gone.back();
   plan.repeat = static_cast<int>(repeat_of(layout, plan.run == 1 && plan.aligned, plan.columns, dim.size));
   plan.positions = ceil_div(dim.size, plan.repeat);
@@ -68,22 +67,17 @@ void plan_tile(ColumnPlan& plan, const Layout& layout, std::int64_t stride, int 
   constexpr std::int64_t kManyTilesPerSm = 32;
   const std::int64_t width = layout.width, threads = plan.threads;
   const bool folded = plan.run * plan.repeat > 1, misaligned = layout.address % 16 != 0;
-  // 8-bit elements: 16 states per thread; half as many lanes keep as many positions side by side.
-  const std::int64_t most = folded        ? most_fold_lanes(layout)
-                            : width == 16 ? kWarp / 2
-                                          : kWarp,
-                     vectors = ceil_div(plan.columns, width);
+  const std::int64_t most = folded ? most_fold_lanes(layout) : kWarp, vectors = ceil_div(plan.columns, width);
   // Unaligned rows need one more 16-byte block.
   const bool runs = plan.vector && stride >= width;
   std::int64_t lanes = std::min(most, round_up_pow2(vectors + (folded || (runs && !plan.aligned) ? 1 : 0)));
-  while (!folded && width < 16 && lanes < threads && ceil_div(vectors, 2 * lanes) >= kManyTilesPerSm * sm_count) lanes *= 2;
+  while (!folded && lanes < threads && ceil_div(vectors, 2 * lanes) >= kManyTilesPerSm * sm_count) lanes *= 2;
   plan.lanes = static_cast<int>(lanes);
   // If all positions of a thread have the same misalignment, it reads aligned blocks, one more than the tile has vectors. Folded
   // tiles always have room for that block.
-  const bool alike =
-      has_column_blocks(plan.in) && runs && threads / lanes * stride % width == 0 && (vectors < lanes || lanes >= most);
+  const bool alike = runs && threads / lanes * stride % width == 0 && (vectors < lanes || lanes >= most);
   const bool whole = plan.aligned && !misaligned, moved = folded || (alike && !whole);
-  plan.blocks_loaded = has_column_blocks(plan.in) && (alike || (whole && !folded));
+  plan.blocks_loaded = alike || (whole && !folded);
   plan.span = static_cast<int>(moved ? lanes - 1 : lanes);
   const std::int64_t columns = plan.span * width;
   plan.tile = static_cast<int>(folded ? std::min(columns / plan.run * plan.run, plan.columns) : columns);
@@ -124,7 +118,7 @@ void plan_splits(ColumnPlan& plan, const Layout& layout, std::int64_t groups, in
       std::clamp<std::int64_t>(std::min(kMaxSteps * rows / plan.split_positions, groups * splits / resident), 1, splits);
   plan.split_positions *= ceil_div(splits, ceil_div(splits, longer));
   if (layout.state == State::index)
-    plan.split_positions = std::min(plan.split_positions, width >= 8 ? kKeyPositions : kPartPositions);
+    plan.split_positions = std::min(plan.split_positions, width == 8 ? kKeyPositions : kPartPositions);
   plan.splits = std::max<std::int64_t>(ceil_div(plan.positions, plan.split_positions), 1);
 }
 

@@ -76,9 +76,8 @@ Tensor run_cuda(const Call& call) {
     const std::uint64_t classes = std::uint64_t{1} << call.class_dim();
     const bool dense = !batch_invariant() || reduce::has_dense_rows({v.data, dtype, v.sizes, v.strides}, classes);
     const reduce::Converted input(v, dense, v.dtype, scope, classes);
-    const auto kind = call.smoothing != 0 ? reduce::Kind::smooth_cross_entropy : reduce::Kind::cross_entropy;
     const reduce::Problem problem{
-        .kind = kind,
+        .kind = reduce::Kind::cross_entropy,
         .source = input.source(),
         .reduced = input.rows(),
         .out = each ? dtype : wide,

@@ -15,7 +15,6 @@ void launch(const Plan& plan, const void* in, void* out, const Workspace& worksp
     case State::index: return launch_index(plan, in, out, workspace, stream);
     case State::logsumexp: return launch_logsumexp(plan, in, out, workspace, stream);
     case State::cross_entropy:
-    case State::smooth_cross_entropy:
     case State::mean_loss: return launch_cross_entropy(plan, in, out, workspace, stream);
   }
 }

@@ -24,12 +24,7 @@ void fill_padding(Reduction& plan) {
     case DType::f16: bits = low ? 0xfc00 : 0x7c00; break;
     case DType::bf16: bits = low ? 0xff80 : 0x7f80; break;
     case DType::f64: bits = low ? 0xfff0000000000000 : 0x7ff0000000000000; break;
-    case DType::i64: bits = low ? 0x8000000000000000 : 0x7fffffffffffffff; break;
-    case DType::i32: bits = low ? 0x80000000 : 0x7fffffff; break;
-    case DType::i16: bits = low ? 0x8000 : 0x7fff; break;
-    case DType::i8: bits = low ? 0x80 : 0x7f; break;
-    case DType::u8:
-    case DType::boolean: bits = low ? 0x00 : 0xff; break;
+    default: throw UnplannedDType();
   }
   for (std::size_t width = size_of(plan.in) * 8; width < 64; width *= 2) bits |= bits << width;
   for (int i = 0; i < 4; ++i) plan.fill[i] = static_cast<std::uint32_t>(bits >> (i % 2 * 32));
@@ -92,7 +87,7 @@ std::int64_t most_short_positions(const Layout& layout, std::int64_t columns, bo
 bool is_small_tile(const Layout& layout, std::int64_t group) {
   // Measured on an H200: elements of a tile, of one of up to eight columns, and of all tiles together where these are few.
   constexpr std::int64_t kSmall = 3584, kNarrow = 8, kSmallNarrow = 6144, kFew = 1 << 17, kLongestOfFew = 4096;
-  if (layout.width != 4 && layout.width != 8) return false;
+  if (layout.arguments.in == DType::f64) return false;
   const Reduction& all = layout.arguments;
   return group <= (layout.kept.back().size <= kNarrow ? kSmallNarrow : kSmall) ||
          (all.length <= kLongestOfFew && all.outputs * all.length <= kFew);
@@ -116,11 +111,9 @@ LayoutClass class_of_columns(const Layout& layout) {
   const bool side_by_side = columns.strides[kIn] != 0 && columns.strides[kIn] < inner;
   if (!folded && !side_by_side) return LayoutClass::rows;
   if (!folded && layout.folds() && layout.gone.count == 1) {
-    if (has_short_columns(layout.arguments.in)) {
-      if (length <= most_short_positions(layout, columns.size, fills_tile)) return LayoutClass::short_columns;
-    } else if (layout.width < 16 && length <= most_short_positions(layout, 1, fills_tile)) {
-      return LayoutClass::elements;  // 8 bits would be many accesses of one byte
-    }
+    const bool wide = layout.arguments.in == DType::f64;  // which has no kernel for short columns
+    if (length <= most_short_positions(layout, wide ? 1 : columns.size, fills_tile))
+      return wide ? LayoutClass::elements : LayoutClass::short_columns;
   }
   if (!fills_tile) return LayoutClass::rows;
   if (layout.folds() && is_small_tile(layout, group)) return LayoutClass::small_tile;
@@ -167,29 +160,23 @@ State state_of(Kind kind) {
     case Kind::argmax:
     case Kind::argmin: return State::index;
     case Kind::cross_entropy: return State::cross_entropy;
-    case Kind::smooth_cross_entropy: return State::smooth_cross_entropy;
     case Kind::mean_loss: return State::mean_loss;
     default: return State::logsumexp;
   }
 }
 
 std::size_t state_bytes(State state, DType dtype) {
-  const bool wide = dtype == DType::f64 || dtype == DType::i64;
+  const std::size_t value = dtype == DType::f64 ? 8 : 4;
   switch (state) {
-    case State::sum: return wide || !is_floating(dtype) ? 8 : 4;
-    case State::maximum: return wide ? 8 : 4;
+    case State::sum:
+    case State::maximum: return value;
     case State::index: return 16;
-    case State::smooth_cross_entropy: return wide ? 32 : 16;
-    default: return wide ? 16 : 8;
+    case State::cross_entropy: return 4 * value;
+    default: return 2 * value;
   }
 }
 
-bool converts_on_load(Kind kind, DType from, DType to) {
-  if (from == to || kind == Kind::amax || kind == Kind::amin || kind == Kind::argmax || kind == Kind::argmin) return true;
-  if (is_half(from)) return to == DType::f32;
-  if (is_floating(from) || is_floating(to)) return false;
-  return to != DType::boolean;  // integers are added in int64 and wrap when stored, which is the same as wrapping each of them
-}
+bool converts_on_load(DType from, DType to) { return from == to || (is_half(from) && to == DType::f32); }
 
 bool has_dense_rows(const Source& source, std::uint64_t reduced) {
   std::int64_t step = 1;

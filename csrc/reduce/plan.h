@@ -13,19 +13,8 @@ namespace xgemm::reduce {
 
 inline constexpr int kMaxRank = 64;  ///< of an input: torch's own limit for reductions
 
-/// smooth_cross_entropy: with label smoothing, which keeps one sum more. mean_loss: of cross_entropy's losses.
-enum class Kind : std::uint8_t {
-  sum,
-  mean,
-  amax,
-  amin,
-  argmax,
-  argmin,
-  logsumexp,
-  cross_entropy,
-  smooth_cross_entropy,
-  mean_loss
-};
+/// mean_loss: of cross_entropy's losses.
+enum class Kind : std::uint8_t { sum, mean, amax, amin, argmax, argmin, logsumexp, cross_entropy, mean_loss };
 
 /// A strided array to be read.
 struct Source {
@@ -35,12 +24,13 @@ struct Source {
 };
 
 /// What a kernel keeps for one output during the reduction.
-enum class State : std::uint8_t { sum, maximum, index, logsumexp, cross_entropy, smooth_cross_entropy, mean_loss };
+enum class State : std::uint8_t { sum, maximum, index, logsumexp, cross_entropy, mean_loss };
 State state_of(Kind kind);
 std::size_t state_bytes(State state, DType dtype);
 
-/// Can the kernels read `from` directly if the result is of dtype `to`? Otherwise the input is converted first.
-bool converts_on_load(Kind kind, DType from, DType to);
+/// Can the kernels read `from` directly if elements are reduced as `to`, a floating dtype? Otherwise the input is converted
+/// first.
+bool converts_on_load(DType from, DType to);
 
 /// Do the reduced dims, in logical order, make rows of stride 1? The order of additions then depends on the row's length alone.
 bool has_dense_rows(const Source& source, std::uint64_t reduced);
@@ -78,12 +68,9 @@ constexpr int most_short_column_threads(std::size_t bytes) { return bytes <= 4 ?
 /// Threads of a CTA of the column kernel, given the bytes that a thread keeps per column and its number of columns: more
 /// threads leave fewer partial results.
 constexpr int column_threads(std::size_t part, std::size_t width) { return part * width <= 32 ? 512 : 256; }
-/// The most positions of a CTA of the column kernel for argmax: for elements of up to 16 bits, value and position share a
+/// The most positions of a CTA of the column kernel for argmax: for elements of 16 bits, value and position share a
 /// 32-bit integer.
 inline constexpr std::int64_t kKeyPositions = 1 << 16, kPartPositions = 1 << 30;
-/// Integers have neither short columns nor columns that are read as aligned blocks.
-constexpr bool has_short_columns(DType dtype) { return dtype == DType::f32 || is_half(dtype); }
-constexpr bool has_column_blocks(DType dtype) { return is_floating(dtype); }
 
 /// The arguments that all kernels have.
 struct Reduction {

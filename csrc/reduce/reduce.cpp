@@ -1,4 +1,5 @@
-// sum, mean, amax, amin, argmax, argmin, logsumexp: torch's semantics -> problem -> plan -> launch; the CPU path is ATen.
+// sum, mean, amax, amin, argmax, argmin, logsumexp: torch's semantics -> problem -> plan -> launch. ATen reduces CPU tensors, and
+// integers on any device.
 #include "device/environment.h"
 #include "reduce/plan.h"
 #include "torch/aten.h"
@@ -87,7 +88,7 @@ Call check_arguments(const char* op, Kind kind, const Tensor& input, ShapeRef di
   return call;
 }
 
-Tensor run_cpu(const Call& call, const std::optional<ScalarType>& dtype) {
+Tensor run_aten(const Call& call, const std::optional<ScalarType>& dtype) {
   const TensorView& v = call.input;
   std::vector<std::int64_t> dims;
   for (std::int64_t d = 0; d < v.dim(); ++d)
@@ -118,12 +119,12 @@ Tensor run_cuda(const Call& call) {
     for (std::int64_t s : call.output_shape())
       if (s == 0) return output;
 
-  // A conversion that changes values before they are added (float -> int, float -> half, ...) is a pass of its own. So is, with
-  // batch invariance, a copy of rows that are not dense; extrema and sums of integers are the same in any order.
-  const bool as_is = reduce::converts_on_load(call.kind, to_dtype(v.dtype), to_dtype(call.compute));
+  // A conversion that changes values before they are added (int -> float, float -> half, ...) is a pass of its own. So is, with
+  // batch invariance, a copy of rows that are not dense; extrema are the same in any order.
+  const bool as_is = reduce::converts_on_load(to_dtype(v.dtype), to_dtype(call.compute));
   const bool index = call.kind == Kind::argmax || call.kind == Kind::argmin,
              extremum = call.kind == Kind::amax || call.kind == Kind::amin;
-  const bool in_order = batch_invariant() && !index && !extremum && is_floating(call.compute);
+  const bool in_order = batch_invariant() && !index && !extremum;
   const bool dense =
       !in_order || v.numel() == 0 || reduce::has_dense_rows({v.data, to_dtype(v.dtype), v.sizes, v.strides}, call.reduced);
   const reduce::Converted input(v, as_is && dense, as_is ? v.dtype : call.compute, scope, in_order ? call.reduced : 0);
@@ -140,9 +141,10 @@ Tensor run_cuda(const Call& call) {
 
 Tensor run(const Call& call, const std::optional<ScalarType>& dtype) {
 #ifdef XGEMM_WITH_CUDA
-  if (call.input.cuda) return run_cuda(call);
+  // Integers are exact in any order and rarely large: ATen's kernel serves as well.
+  if (call.input.cuda && is_floating(call.compute)) return run_cuda(call);
 #endif
-  return run_cpu(call, dtype);
+  return run_aten(call, dtype);
 }
 
 template <Kind kind>

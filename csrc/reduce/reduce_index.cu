@@ -3,7 +3,7 @@
 namespace xgemm::reduce {
 
 void launch_index(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  launch_any<MaximumIndex>(plan, in, out, workspace, stream);
+  launch_floating<MaximumIndex>(plan, in, out, workspace, stream);
 }
 
 }  // namespace xgemm::reduce

@@ -4,7 +4,7 @@
 namespace xgemm::reduce {
 
 void launch_sum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  launch_any<Sum>(plan, in, out, workspace, stream);
+  launch_floating<Sum>(plan, in, out, workspace, stream);
 }
 
 }  // namespace xgemm::reduce

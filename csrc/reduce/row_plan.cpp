@@ -32,7 +32,7 @@ void plan_short_rows(RowPlan& plan, bool few, std::int64_t resident) {
   // The elements of an incomplete last vector go to one lane each.
   const std::int64_t vectors = plan.vector ? std::max<std::int64_t>(plan.full, 1) : plan.split_vectors;
   const std::int64_t lanes = round_up_pow2(ceil_div(vectors, std::int64_t{kUnroll}));
-  const bool several = !few && (size_of(plan.in) == 2 || (plan.in == DType::f32 && plan.full < plan.vectors));
+  const bool several = !few && (is_half(plan.in) || (plan.in == DType::f32 && plan.full < plan.vectors));
   plan.lanes = static_cast<int>(
       several ? std::clamp(round_up_pow2(ceil_div(vectors, kStepsOfLane * kUnroll)), std::min(lanes, kLeastLanes), kWarp)
               : std::min(lanes, kWarp));
@@ -103,8 +103,7 @@ void plan_split_rows(RowPlan& plan, bool few, std::int64_t runs, const DevicePro
 
 /// Runs that are longer than a folded tile's are divided into splits of their own.
 bool splits_runs(const Layout& layout) {
-  const DType in = layout.arguments.in;
-  return layout.folds() && layout.state != State::index && layout.has_runs() && (in == DType::f32 || is_half(in)) &&
+  return layout.folds() && layout.state != State::index && layout.has_runs() && layout.arguments.in != DType::f64 &&
          layout.gone.back().size > longest_folded_run(layout);
 }
 

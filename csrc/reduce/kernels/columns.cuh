@@ -4,8 +4,8 @@
 // short positions side by side) and are joined before a split's results are written.
 //
 // Layouts: any strides. With plan.vector neighbouring columns have stride 1 and are read 16 bytes at a time at any alignment,
-//   else element by element. A thread whose positions all have the same misalignment reads aligned blocks (kBlocks), and its
-//   states move to their columns at the end; otherwise a vector is two blocks and a shift.
+//   else element by element. A thread whose positions all have the same misalignment reads aligned blocks (blocks_loaded), and
+//   its states move to their columns at the end; otherwise a vector is two blocks and a shift.
 // Order of additions: four positions of a thread as a tree, its trees in order, the threads of a column, then its splits.
 // Architectures: sm_80 and later. Limits: IndexMap's dims; 64-bit positions.
 // Floor: every element read once; a tile's partial results are 1 / (8 .. 128 steps) of that.
@@ -20,18 +20,15 @@ inline constexpr int kColumnThreads = column_threads(sizeof(Part<Op>), Pack<type
 
 /// Steps of kUnroll 16-byte loads that a thread keeps in flight: two if its parts take few registers.
 template <class Op>
-inline constexpr int kColumnSteps = sizeof(Part<Op>) == 4 && sizeof(typename Op::T) > 1 ? 2 : 1;
+inline constexpr int kColumnSteps = sizeof(Part<Op>) == 4 ? 2 : 1;
 
 /// CTAs per SM that the register budget must allow: 1024 threads, fewer if a thread's parts alone need more registers.
-template <class Op, bool kBlocks>
+template <class Op>
 inline constexpr int kColumnBlocks = [] {
-  using T = typename Op::T;
-  constexpr int kWidth = Pack<T>::kCount, kBytes = static_cast<int>(sizeof(Part<Op>)) * kWidth;
-  constexpr bool kDouble = std::is_same_v<T, double>;
-  constexpr int kThreads = kBytes > 128 || (Op::kTotal && kDouble) ? 256 : kBytes == 128 || kWidth == 16 || kDouble ? 512 : 1024;
-  constexpr int kMost = kThreads / kColumnThreads<Op>;
-  if (!kBlocks && PartOf<Op>::kIsLess) return 1;  // else 8 bytes of spills
-  return !kBlocks && kWidth == 16 ? 1 : (3 * kMost + 3) / 4;
+  constexpr int kBytes = static_cast<int>(sizeof(Part<Op>)) * Pack<typename Op::T>::kCount;
+  constexpr bool kDouble = std::is_same_v<typename Op::T, double>;
+  constexpr int kThreads = Op::kTotal && kDouble ? 256 : kBytes == 128 || kDouble ? 512 : 1024;
+  return (3 * (kThreads / kColumnThreads<Op>)+3) / 4;
 }();
 
 /// Parts or states of a thread's columns, and in a shared array those of a tile's columns for each group of threads that holds
@@ -133,16 +130,16 @@ __device__ __forceinline__ uint4 load_once16(const T* p) {
 struct ColumnWork {
   unsigned tile, outer, split;
   /// The compiler computes it again at each use, so that no register keeps it in between.
-  template <bool kBlocks>
   static __device__ __forceinline__ ColumnWork of_cta(const ColumnPlan& plan) {
     unsigned cta = blockIdx.x;
-    if constexpr (kBlocks) asm volatile("" : "+r"(cta));
+    asm volatile("" : "+r"(cta));
     const unsigned group = cta / static_cast<unsigned>(plan.tiles), outer = group / static_cast<unsigned>(plan.splits);
     return {cta - group * static_cast<unsigned>(plan.tiles), outer, group - outer * static_cast<unsigned>(plan.splits)};
   }
 };
 
-/// A thread's columns and positions: positions `begin`, begin + rows, ..., `count` of them.
+/// A thread's columns and positions: positions `begin`, begin + rows, ..., `count` of them. Constructed where it is used: values
+/// that both layouts share would keep a register in between.
 template <class Op>
 struct ColumnThread {
   using T = typename Op::T;
@@ -150,11 +147,25 @@ struct ColumnThread {
   const ColumnPlan& plan;
   const Convert<T>& convert;
   const T* in;
+  ColumnWork work;
   int first, rows, log2_rows;  ///< among the positions that a CTA reads at a time
   std::int64_t column;         ///< the first of its columns
   std::int64_t begin;
   int count;
 
+  __device__ __forceinline__ ColumnThread(const ColumnPlan& plan, const Convert<T>& convert, const T* in)
+      : plan(plan), convert(convert), in(in), work(ColumnWork::of_cta(plan)) {
+    const int lane = static_cast<int>(threadIdx.x) & (plan.lanes - 1), log2_lanes = 31 - __clz(plan.lanes);
+    first = static_cast<int>(threadIdx.x) >> log2_lanes;
+    rows = kColumnThreads<Op> >> log2_lanes;
+    log2_rows = 31 - __clz(rows);
+    column = static_cast<std::int64_t>(work.tile) * plan.tile + lane * kWidth;
+    begin = work.split * plan.split_positions + first;
+    const std::int64_t end = min((work.split + std::int64_t{1}) * plan.split_positions, plan.positions);
+    count = static_cast<int>((end - begin + rows - 1) >> log2_rows);
+  }
+  /// Position 0 of its first column.
+  __device__ __forceinline__ const T* base() const { return in + plan.kept.offsets(work.outer).in + column * plan.column_stride; }
   __device__ __forceinline__ const T* last() const { return in + plan.last + 1; }
   /// Adds kUnroll vectors, positions k, k + 1, ... of this thread.
   __device__ __forceinline__ void add(Part<Op> (&parts)[kWidth], const uint4 (&raw)[kUnroll], int k) const {
@@ -167,22 +178,25 @@ struct ColumnThread {
         typename Op::V x[kUnroll];
 #pragma unroll
         for (int j = 0; j < kUnroll; ++j) x[j] = value_of<Op>(convert, raw[j], e);
-        push<Op>(plan, parts[e], x, maximum_of(x), [&](int j) { return k + j; }, [&](int j) { return k + j < count; });
+        push<Op>(convert, parts[e], x, maximum_of(x), [&](int j) { return k + j; }, [&](int j) { return k + j < count; });
       }
     }
   }
 };
 
-/// Adds a thread's positions, read as aligned blocks from p on, which lies `shift` elements before its columns.
+/// Adds a thread's positions, read as aligned blocks. Returns the elements of its blocks that lie before its columns.
 template <class Op, bool kFolds>
-__device__ __forceinline__ void add_blocks(const ColumnThread<Op>& thread, Part<Op> (&parts)[ColumnThread<Op>::kWidth],
-                                           const typename Op::T* p, int shift) {
+__device__ __forceinline__ int add_blocks(const ColumnThread<Op>& thread, Part<Op> (&parts)[ColumnThread<Op>::kWidth]) {
   using T = typename Op::T;
   constexpr int kWidth = Pack<T>::kCount, kSteps = kColumnSteps<Op>;
   constexpr bool kWhole = sizeof(T) < 8;  // a loop for whole steps; with 8-byte elements it takes too many registers
   const ColumnPlan& plan = thread.plan;
   const int count = thread.count;
   const T* const last = thread.last();
+  const T* p = thread.base() + thread.begin * plan.reduced.stride[0];
+  const int shift = static_cast<int>(misalignment(p) / sizeof(T));
+  if (thread.column - shift >= min(plan.columns, (thread.work.tile + std::int64_t{1}) * plan.tile)) return shift;
+  p -= shift;
   const std::int64_t step = plan.reduced.stride[0] << thread.log2_rows;
   // If tiles start at any address, the last position's block may reach past the tensor; the blocks of other positions end in the
   // next position's elements. It is also incomplete if fewer positions are left than lie side by side.
@@ -223,6 +237,7 @@ __device__ __forceinline__ void add_blocks(const ColumnThread<Op>& thread, Part<
     }
     thread.add(parts, raw, k);
   }
+  return shift;
 }
 
 /// Loads the vectors of a thread's columns at base + offset[0], [1], ..., `count` of them.
@@ -232,10 +247,9 @@ __device__ __forceinline__ void load_columns(const ColumnThread<Op>& thread, con
   using T = typename Op::T;
   constexpr int kWidth = Pack<T>::kCount;
   const ColumnPlan& plan = thread.plan;
-  // Loads a vector as the two aligned blocks that hold it, unless the second reaches past the tensor (8-bit elements would take
-  // too many registers).
+  // Loads a vector as the two aligned blocks that hold it, unless the second reaches past the tensor.
   const bool vector = plan.vector && thread.column + kWidth <= plan.columns;
-  bool blocks = sizeof(T) > 1 && vector && kUnroll <= count;
+  bool blocks = vector && kUnroll <= count;
 #pragma unroll
   for (int j = 0; j < kUnroll; ++j) blocks = blocks && base + offset[j] + 2 * kWidth <= thread.last();
   if (blocks) {
@@ -267,11 +281,12 @@ __device__ __forceinline__ void load_columns(const ColumnThread<Op>& thread, con
   }
 }
 
-/// Adds a thread's positions of any layout; position n is at base + plan.reduced.offset(n).
+/// Adds a thread's positions of any layout; position n is at thread.base() + plan.reduced.offset(n).
 template <class Op>
-__device__ __forceinline__ void add_any(const ColumnThread<Op>& thread, Part<Op> (&parts)[ColumnThread<Op>::kWidth],
-                                        const typename Op::T* base) {
+__device__ __forceinline__ void add_any(const ColumnThread<Op>& thread, Part<Op> (&parts)[ColumnThread<Op>::kWidth]) {
   const ColumnPlan& plan = thread.plan;
+  if (thread.column >= plan.columns) return;
+  const typename Op::T* const base = thread.base();
   const int rows = thread.rows;
 #pragma unroll 1
   for (int k = 0; k < thread.count; k += kUnroll) {
@@ -314,56 +329,30 @@ __device__ __forceinline__ void join_column_splits(const ColumnPlan& plan, const
   states.join(lanes, plan.results, 0, shared, finish);
 }
 
-/// kBlocks: positions are read as aligned blocks.
-template <class Op, bool kBlocks>
-__global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>)
+template <class Op>
+__global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
     reduce_columns(const __grid_constant__ ColumnPlan plan, const typename Op::T* __restrict__ in, void* __restrict__ out,
                    unsigned* counters, typename Op::State* partials) {
   using T = typename Op::T;
   using State = typename Op::State;
   constexpr int kWidth = Pack<T>::kCount, kThreads = kColumnThreads<Op>;
-  // Only positions of argmax are folded, and these are whole blocks.
-  constexpr bool kFolds = std::is_same_v<typename Op::Extra, NoExtra> && (kBlocks || !PartOf<Op>::kIsLess);
+  constexpr bool kFolds = std::is_same_v<typename Op::Extra, NoExtra>;
   __shared__ alignas(16) State shared[kThreads * kWidth];
-  if constexpr (kBlocks) {
-    if (plan.early) {
-      ptx::grid_release();
-      in = ptx::grid_wait(in);
-    }
+  if (plan.early) {
+    ptx::grid_release();
+    in = ptx::grid_wait(in);
   }
 
   const Convert<T> convert(plan);
-  const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1), log2_lanes = 31 - __clz(lanes);
-  const int first = static_cast<int>(threadIdx.x) >> log2_lanes, rows = kThreads >> log2_lanes;
   ColumnStates<Op, Part<Op>> parts;
-  parts.clear(first);
+  parts.clear(static_cast<int>(threadIdx.x) >> (31 - __clz(plan.lanes)));
   int shift = 0;  // elements of a thread's blocks before its columns
-  {
-    const ColumnWork work = ColumnWork::of_cta<kBlocks>(plan);
-    const std::int64_t begin = work.split * plan.split_positions + first,
-                       end = min((work.split + std::int64_t{1}) * plan.split_positions, plan.positions),
-                       column = static_cast<std::int64_t>(work.tile) * plan.tile + lane * kWidth;
-    const ColumnThread<Op> thread{.plan = plan,
-                                  .convert = convert,
-                                  .in = in,
-                                  .first = first,
-                                  .rows = rows,
-                                  .log2_rows = 31 - __clz(rows),
-                                  .column = column,
-                                  .begin = begin,
-                                  .count = static_cast<int>((end - begin + rows - 1) >> (31 - __clz(rows)))};
-    const T* const base = in + plan.kept.offsets(work.outer).in + (kBlocks ? column : column * plan.column_stride);
-    if constexpr (kBlocks) {
-      const T* const p = base + begin * plan.reduced.stride[0];
-      shift = static_cast<int>(misalignment(p) / sizeof(T));
-      if (column - shift < min(plan.columns, (work.tile + std::int64_t{1}) * plan.tile))
-        add_blocks<Op, kFolds>(thread, parts.s, p - shift, shift);
-    } else {
-      if (column < plan.columns) add_any(thread, parts.s, base);
-    }
-  }
+  if (plan.blocks_loaded)
+    shift = add_blocks<Op, kFolds>(ColumnThread<Op>(plan, convert, in), parts.s);
+  else
+    add_any(ColumnThread<Op>(plan, convert, in), parts.s);
 
-  const ColumnWork work = ColumnWork::of_cta<kBlocks>(plan);
+  const ColumnWork work = ColumnWork::of_cta(plan);
   State* const of_tile = partials + (static_cast<std::int64_t>(work.outer) * plan.tiles + work.tile) * plan.splits * plan.results;
   const auto finish = [&](int c, const State& state) {
     const std::int64_t to_column = static_cast<std::int64_t>(work.tile) * plan.outputs_of_tile + c;
@@ -389,7 +378,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op, kBlocks>
   };
   Part<Op>* const joined = reinterpret_cast<Part<Op>*>(shared);
   const bool folded = kFolds && plan.fold_lanes > 0;
-  parts.join(lanes, plan.tile, shift, joined, [&](int c, const Part<Op>& part) {
+  parts.join(plan.lanes, plan.tile, shift, joined, [&](int c, const Part<Op>& part) {
     if (folded)
       joined[c] = part;  // overwrites the first of the joined states
     else

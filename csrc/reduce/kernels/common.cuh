@@ -45,10 +45,11 @@ __device__ __forceinline__ typename Op::V value_of(const Convert<typename Op::T>
 
 /// Adds n values to an operator's state, and to their plain sum if it keeps one. `exists`: an element, not padding.
 template <class Op, class S, int n, class V, class Position, class Exists>
-__device__ __forceinline__ void push([[maybe_unused]] const Reduction& plan, S& s, const V (&x)[n], V best,
+__device__ __forceinline__ void push([[maybe_unused]] const Convert<typename Op::T>& convert, S& s, const V (&x)[n], V best,
                                      const Position& position, [[maybe_unused]] const Exists& exists) {
   Op::push(s, x, best, position);
-  if constexpr (Op::kTotal) Op::push_total(s, x, exists);
+  if constexpr (Op::kTotal)
+    if (convert.smooths) Op::push_total(s, x, exists);
 }
 
 /// Adds n vectors of a split to an operator's state. Element e of vector j is at `position` + j * `distance` + e of the split;
@@ -70,9 +71,11 @@ __device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert
   };
   V x[n * kWidth];
   if constexpr (Op::kTotal) {
-    convert_all(x);
-    // If there are several vectors, each is wholly in or out of bounds.
-    Op::push_total(s, x, [&](int i) { return at(n > 1 ? i / kWidth * kWidth : i) < end; });
+    if (convert.smooths) {
+      convert_all(x);
+      // If there are several vectors, each is wholly in or out of bounds.
+      Op::push_total(s, x, [&](int i) { return at(n > 1 ? i / kWidth * kWidth : i) < end; });
+    }
     forget();
   }
   V best;
@@ -99,7 +102,8 @@ template <class Op>
 __device__ __forceinline__ void push_single(const Convert<typename Op::T>& convert, typename Op::Local& s, typename Op::T raw,
                                             int position, int e, [[maybe_unused]] bool now) {
   const typename Op::V x[1] = { convert.template operator()<Op::kOrdered>(raw) };
-  if constexpr (Op::kTotal) Op::push_total(s, x, [](int) { return true; });
+  if constexpr (Op::kTotal)
+    if (convert.smooths) Op::push_total(s, x, [](int) { return true; });
   if constexpr (Op::kFindsLater)
     Op::keep_one(s, x[0], static_cast<std::uint32_t>(now ? position + e : position));
   else
@@ -108,7 +112,7 @@ __device__ __forceinline__ void push_single(const Convert<typename Op::T>& conve
 
 /// Adds a tree of n elements to a thread's state; the first is at `position`, others `step` apart.
 template <class Op, int n, class Exists>
-__device__ __forceinline__ void push_tree(const Reduction& plan, const Convert<typename Op::T>& convert, typename Op::Local& s,
+__device__ __forceinline__ void push_tree(const Convert<typename Op::T>& convert, typename Op::Local& s,
                                           const typename Op::T (&x)[n], int position, int step, const Exists& is_there) {
   if constexpr (Op::kFindsLater) {
 #pragma unroll
@@ -117,11 +121,45 @@ __device__ __forceinline__ void push_tree(const Reduction& plan, const Convert<t
   } else {
     typename Op::V values[n];
 #pragma unroll
-    for (int j = 0; j < n; ++j)
-      values[j] = is_there(j) ? convert.template operator()<Op::kOrdered>(x[j]) : value_of<Op>(convert, padding<Op>(plan), 0);
+    for (int j = 0; j < n; ++j) values[j] = is_there(j) ? convert.template operator()<Op::kOrdered>(x[j]) : Op::neutral();
     typename Op::Local tree = Op::start();
-    push<Op>(plan, tree, values, maximum_of(values), [&](int j) { return position + j * step; }, is_there);
+    push<Op>(convert, tree, values, maximum_of(values), [&](int j) { return position + j * step; }, is_there);
     s = Op::merge(s, tree);
+  }
+}
+
+/// The operator whose kernel reads single elements: one for fp32, fp16 and bf16, which differ in their loads alone.
+template <class Op>
+struct OfValues;
+template <template <class> class Op, class T>
+struct OfValues<Op<T>> {
+  using type = Op<Value<T>>;
+};
+
+/// Loads elements of dtype `dtype` at in[offset(j)], those that exist(j), as values; all loads come before the first conversion.
+template <class V, int n, class Offset, class Exists>
+__device__ __forceinline__ void load_values(DType dtype, const void* in, V (&x)[n], const Offset& offset, const Exists& exists) {
+  if constexpr (std::is_same_v<V, double>) {
+#pragma unroll
+    for (int j = 0; j < n; ++j)
+      if (exists(j)) x[j] = static_cast<const double*>(in)[offset(j)];
+  } else {
+    unsigned raw[n] = {};
+    const auto load = [&](const auto* p) {
+#pragma unroll
+      for (int j = 0; j < n; ++j)
+        if (exists(j)) raw[j] = p[offset(j)];
+    };
+    if (dtype == DType::f32)
+      load(static_cast<const unsigned*>(in));
+    else
+      load(static_cast<const unsigned short*>(in));
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      const float value = dtype == DType::f16 ? __half2float(__ushort_as_half(static_cast<unsigned short>(raw[j])))
+                                              : __uint_as_float(dtype == DType::f32 ? raw[j] : raw[j] << 16);
+      if (exists(j)) x[j] = value;
+    }
   }
 }
 

@@ -40,15 +40,15 @@ class Walk {
   int size_ = INT32_MAX, index_ = 0, whole_ = 0, rest_, part_;
 };
 
-/// Operators without Extra.
+/// Operators without Extra, on values: Op<float> reads fp16 and bf16 too.
 template <class Op>
-__global__ void __launch_bounds__(kElementThreads)
-    reduce_elements(const __grid_constant__ ElementPlan plan, const typename Op::T* __restrict__ in, void* __restrict__ out) {
-  using T = typename Op::T;
+__global__ void __launch_bounds__(kElementThreads, sizeof(typename Op::V) == 8 ? 2 : 4)
+    reduce_elements(const __grid_constant__ ElementPlan plan, const void* __restrict__ in, void* __restrict__ out) {
+  using V = typename Op::V;
   using State = typename Op::State;
   constexpr int kAhead = kTree;
   __shared__ State warps[kElementThreads / kWarpSize];
-  const Convert<T> convert(plan);
+  const Convert<V> convert(plan);
   const int lanes = static_cast<int>(blockDim.x), lane = static_cast<int>(threadIdx.x), length = static_cast<int>(plan.length);
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * plan.rows + threadIdx.y;
   const bool exists = row < plan.outputs;
@@ -59,7 +59,6 @@ __global__ void __launch_bounds__(kElementThreads)
   in = ptx::grid_wait(in);
 
   typename Op::Local s = Op::start();
-  const T* const p = in + at.in;
   for (int e = lane; exists && e < length; e += kAhead * lanes) {
     std::int64_t offset[kAhead];
     if (few_dims) {
@@ -74,11 +73,9 @@ __global__ void __launch_bounds__(kElementThreads)
       }
     }
     const auto is_there = [&](int j) { return e + j * lanes < length; };
-    T x[kAhead];
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j)
-      if (is_there(j)) x[j] = p[offset[j]];
-    push_tree<Op>(plan, convert, s, x, e, lanes, is_there);
+    V x[kAhead];
+    load_values(plan.in, in, x, [&](int j) { return at.in + offset[j]; }, is_there);
+    push_tree<Op>(convert, s, x, e, lanes, is_there);
   }
   const auto again = [](uint4(&)[kUnroll], std::uint32_t) {};
   State joined = Op::state(s, convert, min(lanes, kWarpSize), true, 0, again);

@@ -12,13 +12,11 @@ inline constexpr int kRowThreads = 256, kRowWarps = kRowThreads / kWarpSize;
 /// CTAs per SM that the register budget must allow: four, fewer if a step's values alone need more registers.
 template <class Op>
 inline constexpr int kRowBlocks = [] {
-  using T = typename Op::T;
-  if (sizeof(T) == 8) return Op::kTotal ? 1 : 2;
-  if (sizeof(T) == 1) return 2;
+  if (sizeof(typename Op::T) == 8) return Op::kTotal ? 1 : 2;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  return Op::kTotal ? 2 : 3;
+  return 3;
 #else
-  return std::is_integral_v<T> || Op::kTotal ? 3 : 4;
+  return 4;
 #endif
 }();
 

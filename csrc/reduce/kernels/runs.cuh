@@ -1,9 +1,10 @@
 // Reduces evenly spaced rows of stride 1, in the order of reduce_rows but without the code for other layouts, which would take
 // most of a short row's issue slots.
 //
-// Layouts: `Runs`. Architectures: sm_80 and later. Limits, order of additions, floor: rows.cuh. The first vectors of a split (or
-//   short row) are loaded before the lanes of the previous one are joined; the results of as many short rows as a row has lanes
-//   are stored together.
+// Layouts: aligned (whole vectors at multiples of 16 bytes), or shifted (any number of elements at any address; rows of several
+//   splits may lie anywhere and consist of several runs). Architectures: sm_80 and later. Limits, order of additions, floor:
+//   rows.cuh. The first vectors of a split (or short row) are loaded before the lanes of the previous one are joined; the results
+//   of as many short rows as a row has lanes are stored together.
 #pragma once
 #include "reduce/kernels/row_splits.cuh"
 
@@ -16,49 +17,34 @@ inline constexpr int kHalfRowBlocks = 2;
 #else
 inline constexpr int kHalfRowBlocks = 3;
 #endif
-template <class Op>
-inline constexpr int kRunBlocks = std::is_same_v<typename Op::T, half> && !Op::kOrdered && sizeof(typename Op::State) > 4
-                                      ? kHalfRowBlocks - (Op::kTotal && kHalfRowBlocks > 2 ? 1 : 0)
-                                      : kRowBlocks<Op>;
-
-/// The same with the registers of byte shifts.
-template <class Op, bool kSplits>
-inline constexpr int kShiftedBlocks = [] {
+template <class Op, bool kShifted>
+inline constexpr int kRunBlocks = [] {
   using T = typename Op::T;
-  const bool more = (!kSplits && !std::is_same_v<typename Op::Extra, NoExtra>) || (Op::kFindsLater && sizeof(T) == 4) ||
-                    (std::is_same_v<T, half> && sizeof(typename Op::State) > 4);
-  return kRunBlocks<Op> - (more && kRunBlocks<Op> > 1 ? 1 : 0);
+  const bool pairs_of_half = std::is_same_v<T, half> && sizeof(typename Op::State) > 4 && !Op::kOrdered;
+  const int aligned = pairs_of_half ? kHalfRowBlocks : kRowBlocks<Op>;
+  const bool shifts = kShifted && (pairs_of_half || Op::kTotal || (Op::kFindsLater && sizeof(T) == 4));
+  return shifts ? aligned - 1 : aligned;
 }();
 
-/// Layouts of reduce_runs, whose rows are evenly spaced. Whole vectors at aligned addresses, by all lanes of a warp (warps) or
-/// fewer (few_lanes); any number of elements at any address, of one split (shifted_rows) or several (shifted_splits; these rows
-/// may lie anywhere and consist of several runs). none: any other layout.
-enum class Runs : std::uint8_t { none, warps, few_lanes, shifted_rows, shifted_splits };
-
-template <Runs kRuns>
-inline constexpr bool kIsShifted = kRuns == Runs::shifted_rows || kRuns == Runs::shifted_splits;
-
 /// Where the items of a CTA lie: short rows (`whole`), or splits of one row.
-template <class T, Runs kRuns>
+template <class T, bool kShifted>
 struct RunItems {
   static constexpr int kWidth = Pack<T>::kCount;
-  static constexpr bool kAnywhere = kRuns == Runs::shifted_splits;
   const RowPlan& plan;
   const T* begin_of_row;
   std::int64_t first, pitch;  ///< of this CTA's items; elements between two items of a run
   int items;
   bool whole;
 
-  __device__ __forceinline__ bool several_runs() const { return kAnywhere && plan.splits_per_run > 0; }
+  __device__ __forceinline__ bool several_runs() const { return kShifted && plan.splits_per_run > 0; }
   /// A split's index within its run.
   __device__ __forceinline__ std::int64_t in_run(int item) const {
     const std::int64_t split = first + item;
     return several_runs() ? split - split / plan.splits_per_run * plan.splits_per_run : split;
   }
   __device__ __forceinline__ const T* base(int item) const {
-    if constexpr (kAnywhere)
-      if (several_runs() && item < items)
-        return begin_of_row + plan.reduced.offset((first + item) / plan.splits_per_run * plan.run) + in_run(item) * pitch;
+    if (several_runs() && item < items)
+      return begin_of_row + plan.reduced.offset((first + item) / plan.splits_per_run * plan.run) + in_run(item) * pitch;
     return begin_of_row + (first + item) * pitch;
   }
   /// Its whole vectors.
@@ -67,22 +53,25 @@ struct RunItems {
     return static_cast<int>(whole ? plan.full : min(plan.split_vectors, plan.full - in_run(item) * plan.split_vectors));
   }
   /// Elements of a run after its last whole vector.
-  __device__ __forceinline__ int rest() const { return kIsShifted<kRuns> ? static_cast<int>(plan.run % kWidth) : 0; }
+  __device__ __forceinline__ int rest() const { return kShifted ? static_cast<int>(plan.run % kWidth) : 0; }
   __device__ __forceinline__ int rest(int item) const {
     const std::int64_t last = (several_runs() ? plan.splits_per_run : plan.splits) - 1;
     return item < items && (whole || in_run(item) == last) ? rest() : 0;
   }
 };
 
-template <class Op, Runs kRuns>
-__global__ void __launch_bounds__(kRowThreads,
-                                  kIsShifted<kRuns> ? kShiftedBlocks<Op, kRuns == Runs::shifted_splits> : kRunBlocks<Op>)
+/// Shifted splits of operators that look an index up later are as fast in reduce_rows.
+template <class Op, bool kShifted>
+inline constexpr bool kHasSplits = !(kShifted && Op::kFindsLater);
+
+template <class Op, bool kShifted>
+__global__ void __launch_bounds__(kRowThreads, (kRunBlocks<Op, kShifted>))
     reduce_runs(const __grid_constant__ RowPlan plan, const typename Op::T* __restrict__ in, void* __restrict__ out,
                 unsigned* counters, typename Op::State* partials) {
   using T = typename Op::T;
   using State = typename Op::State;
   constexpr int kWidth = Pack<T>::kCount;
-  constexpr bool kShifted = kIsShifted<kRuns>, kWarp = kRuns == Runs::warps || kRuns == Runs::shifted_splits;
+  constexpr bool kSplits = kHasSplits<Op, kShifted>;
   extern __shared__ uint4 shared[];
   State* const states = reinterpret_cast<State*>(shared);
   __shared__ ptx::Barrier arrived;
@@ -92,19 +81,19 @@ __global__ void __launch_bounds__(kRowThreads,
   in = ptx::grid_wait(in);
 
   const Convert<T> convert(plan);
-  const int lanes = kWarp ? kWarpSize : plan.lanes, log2_lanes = kWarp ? 5 : 31 - __clz(lanes), step = kUnroll * lanes;
+  const int lanes = plan.lanes, log2_lanes = 31 - __clz(lanes), step = kUnroll * lanes;
   const int thread = static_cast<int>(threadIdx.x), lane = thread & (lanes - 1),
             teams = static_cast<int>(blockDim.x) >> log2_lanes;
   // If addresses matter, the short rows of a warp are eight rows apart, so that all have the same misalignment.
   const int in_warp = (thread % kWarpSize) >> log2_lanes, apart = kShifted ? kRowWarps : 1;
   const int team = kShifted ? in_warp * kRowWarps + thread / kWarpSize : thread >> log2_lanes;
-  const bool whole = !kWarp || (kRuns == Runs::warps && plan.splits == 1);
+  const bool whole = !kSplits || plan.splits == 1;
   const auto [row, first, items] = work_of_cta(plan, whole);
   State* const kept_states = place_of_states(plan, states, partials, row, first);
   const std::int64_t row_pitch = plan.kept.stride[0], pitch = whole ? row_pitch : plan.split_vectors * kWidth;
   IndexMap::Pair at{row * row_pitch, row};
-  if constexpr (kRuns == Runs::shifted_splits) at = plan.kept.offsets(row);
-  const RunItems<T, kRuns> run{plan, in + at.in, first, pitch, items, whole};
+  if (kShifted && !whole) at = plan.kept.offsets(row);
+  const RunItems<T, kShifted> run{plan, in + at.in, first, pitch, items, whole};
   const T* base = run.base(team);
 
   [[maybe_unused]] const ShiftedRows<T> shifted{lanes, lane};
@@ -147,7 +136,7 @@ __global__ void __launch_bounds__(kRowThreads,
     if (whole && lane == finisher && item < items) extra.template look<true>(plan, base);
     const auto advance = [&] {
       if (last) return;
-      if constexpr (RunItems<T, kRuns>::kAnywhere)
+      if (run.several_runs())
         base = run.base(item + teams);
       else
         base += teams * pitch;
@@ -186,7 +175,7 @@ __global__ void __launch_bounds__(kRowThreads,
     if (lane < finisher && mine < items) Op::finish(plan, convert, kept, extra, out, first + mine);
     finisher = 0;
   }
-  if constexpr (kWarp) {
+  if constexpr (kSplits) {
     if (whole) return;
     if (threadIdx.x == 0) extra.template look<true>(plan, run.begin_of_row);
     finish_row<Op>(plan, convert, items, row, states, extra, out, at.out, counters, partials, cluster);

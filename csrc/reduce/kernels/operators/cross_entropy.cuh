@@ -20,52 +20,26 @@ struct Target {
   }
 };
 
-/// loss(m, log(sum), -log p(target)) for a target that counts; NaN for a target that is not a class and for an infinite
-/// maximum, as in torch.
-template <class T, class V, class F>
-__device__ __forceinline__ void store_loss(const Reduction& plan, const Pair<V>& pair, const Target<T>& extra, void* out,
-                                           std::int64_t i, const F& smooth) {
-  V loss = static_cast<V>(plan.loss.ignored);
-  if (extra.counts) {
-    const V m = pair.maximum;
-    loss = std::numeric_limits<V>::quiet_NaN();
-    if (extra.exists && LogSumExp<T>::base(m) == m) {
-      const V log_sum = log(pair.sum);
-      loss = smooth(m, log_sum, log_sum - (convert<V>(extra.logit) - m));
-      loss += V{0};  // -0 means ignored
-    }
-  }
-  store_as(out, i, plan.out, loss);
-}
-
-/// Cross-entropy of a row of logits with a class index: log(sum(exp(x))) - x[target].
-template <class Element>
-struct CrossEntropy : LogSumExp<Element> {
-  using V = Value<Element>;
-  using Extra = Target<Element>;
-  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<Element>&, const Pair<V>& s,
-                                                const Extra& extra, void* out, std::int64_t i) {
-    store_loss(plan, s, extra, out, i, [](V, V, V nll) { return nll; });
-  }
-};
-
 template <class V>
 struct LossState {  // padded to 4 V by the pair's alignment
   Pair<V> pair;
-  V total;
+  V total;  ///< with label smoothing the plain sum of the logits, else 0
 };
 
-/// The same with label smoothing, which takes the plain sum too: also - mean(x).
+/// Cross-entropy of a row of logits with a class index: nll = log(sum(exp(x))) - x[target]; with label smoothing s
+/// (1 - s) nll + s (log(sum(exp(x))) - mean(x)).
 template <class Element>
-struct SmoothCrossEntropy : SimpleLocal<SmoothCrossEntropy<Element>, LossState<Value<Element>>> {
+struct CrossEntropy {
   using T = Element;
   using V = Value<T>;
   using State = LossState<V>;
+  using Local = State;
   using Exponentials = LogSumExp<T>;
   using Extra = Target<T>;
-  static constexpr bool kOrdered = false, kTotal = true;
+  static constexpr bool kOrdered = false, kTotal = true, kFindsLater = false;
 
   static __device__ __forceinline__ State identity() { return {Exponentials::identity(), V{0}}; }
+  static __device__ __forceinline__ State start() { return identity(); }
   template <int n, class Position>
   static __device__ __forceinline__ void push(State& s, const V (&x)[n], V best, Position position) {
     Exponentials::push(s.pair, x, best, position);
@@ -81,16 +55,29 @@ struct SmoothCrossEntropy : SimpleLocal<SmoothCrossEntropy<Element>, LossState<V
   static __device__ __forceinline__ State shuffle(State s, int offset) {
     return {Exponentials::shuffle(s.pair, offset), __shfl_xor_sync(kFullWarp, s.total, offset)};
   }
-  static __device__ __forceinline__ State join(State s, int lanes) {
-    each_level(lanes, [&](int offset) { s.total += __shfl_xor_sync(kFullWarp, s.total, offset); });
+  template <class Fetch>
+  static __device__ __forceinline__ State state(State s, const Convert<T>& convert, int lanes, bool, std::int64_t, const Fetch&) {
+    if (convert.smooths) each_level(lanes, [&](int offset) { s.total += __shfl_xor_sync(kFullWarp, s.total, offset); });
     return {Exponentials::join(s.pair, lanes), s.total};
   }
-  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, const State& s, const Extra& extra,
-                                                void* out, std::int64_t i) {
-    store_loss(plan, s.pair, extra, out, i, [&](V m, V log_sum, V nll) {
-      const V smoothing = static_cast<V>(plan.loss.smoothing);
-      return (1 - smoothing) * nll + smoothing * (log_sum + (m - s.total / static_cast<V>(plan.length)));
-    });
+  /// NaN for a target that is not a class and for an infinite maximum, as in torch.
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>& convert, const State& s,
+                                                const Extra& extra, void* out, std::int64_t i) {
+    V loss = static_cast<V>(plan.loss.ignored);
+    if (extra.counts) {
+      const V m = s.pair.maximum;
+      loss = std::numeric_limits<V>::quiet_NaN();
+      if (extra.exists && Exponentials::base(m) == m) {
+        const V log_sum = log(s.pair.sum);
+        loss = log_sum - (xgemm::convert<V>(extra.logit) - m);
+        if (convert.smooths) {
+          const V smoothing = static_cast<V>(plan.loss.smoothing);
+          loss = (1 - smoothing) * loss + smoothing * (log_sum + (m - s.total / static_cast<V>(plan.length)));
+        }
+        loss += V{0};  // -0 means ignored
+      }
+    }
+    store_as(out, i, plan.out, loss);
   }
 };
 

@@ -1,4 +1,4 @@
-// argmax and argmin: MaximumIndex, and MaximumKey in its place for columns of elements of up to 16 bits.
+// argmax and argmin: MaximumIndex, and MaximumKey in its place for columns of 16-bit elements.
 #pragma once
 #include "reduce/kernels/operators/operator.cuh"
 
@@ -43,6 +43,7 @@ struct MaximumIndex {
   static constexpr std::uint32_t kNoStep = std::numeric_limits<std::uint32_t>::max();
 
   static __device__ __forceinline__ State identity() { return {kNone, lowest<V>()}; }
+  static __device__ __forceinline__ V neutral() { return lowest<V>(); }
   static __device__ __forceinline__ Local start() { return {lowest<V>(), kNoStep}; }
   static __device__ __forceinline__ bool beats(V a, V b) { return a > b || (is_nan(a) && !is_nan(b)); }
   static __device__ __forceinline__ bool ties(V a, V b) { return a == b || (is_nan(a) && is_nan(b)); }
@@ -148,7 +149,7 @@ __device__ __forceinline__ unsigned permute(unsigned a, unsigned b, unsigned sel
   return r;
 }
 
-/// MaximumIndex for columns of elements of up to 16 bits, in half of the instructions: value and reversed position share one
+/// MaximumIndex for columns of 16-bit elements, in half of the instructions: value and reversed position share one
 /// integer, so that the maximum integer is the first position of the largest value. A Part has 16 bits of position, counted
 /// from the CTA's first one, a State 48.
 template <class Element>
@@ -173,17 +174,13 @@ struct MaximumKey {
   }
   /// Maps two 16-bit values to integers in the order of the values: -0 becomes +0, and every NaN the largest.
   static __device__ __forceinline__ unsigned in_order(unsigned pair, const Convert<T>& convert) {
-    if constexpr (kIsHalf<T>) {
-      const unsigned sign = convert.flip & 0x80008000u;
-      unsigned y;
-      if constexpr (std::is_same_v<T, half>)
-        asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(pair), "r"(0x3c003c00u ^ sign), "r"(0));
-      else
-        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(pair), "r"(0x3f803f80u ^ sign), "r"(0));
-      return y ^ (permute(y, 0, 0xbb99) & 0x7fff7fffu);
-    } else {
-      return pair ^ static_cast<unsigned>(convert.flip);
-    }
+    const unsigned sign = convert.flip & 0x80008000u;
+    unsigned y;
+    if constexpr (std::is_same_v<T, half>)
+      asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(pair), "r"(0x3c003c00u ^ sign), "r"(0));
+    else
+      asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(pair), "r"(0x3f803f80u ^ sign), "r"(0));
+    return y ^ (permute(y, 0, 0xbb99) & 0x7fff7fffu);
   }
   /// A vector of elements at `position` of the block: one for each of the parts.
   static __device__ __forceinline__ void push(Part (&s)[Pack<T>::kCount], const uint4& raw, int position,
@@ -191,18 +188,9 @@ struct MaximumKey {
     const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w}, turned = kFirst - position;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      if constexpr (sizeof(T) == 2) {
-        const unsigned pair = in_order(words[w], convert);
-        s[2 * w] = max(s[2 * w], static_cast<Part>(permute(turned, pair, 0x5410)));
-        s[2 * w + 1] = max(s[2 * w + 1], static_cast<Part>(permute(turned, pair, 0x7610)));
-      } else {
-        const unsigned bytes = words[w] ^ static_cast<unsigned>(convert.flip) ^ static_cast<unsigned>(convert.bias) * 0x01010101u;
-#pragma unroll
-        for (int b = 0; b < 4; ++b) {
-          const unsigned value = bytes >> 8 * b & 0xff;
-          s[4 * w + b] = max(s[4 * w + b], static_cast<Part>(value << 16 | (turned & 0xffff)));
-        }
-      }
+      const unsigned pair = in_order(words[w], convert);
+      s[2 * w] = max(s[2 * w], static_cast<Part>(permute(turned, pair, 0x5410)));
+      s[2 * w + 1] = max(s[2 * w + 1], static_cast<Part>(permute(turned, pair, 0x7610)));
     }
   }
   static __device__ __forceinline__ State state(Part s, std::int64_t first, int repeat, int offset) {

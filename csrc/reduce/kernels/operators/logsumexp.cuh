@@ -47,6 +47,7 @@ struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
   static constexpr bool kOrdered = false;
 
   static __device__ __forceinline__ State identity() { return {lowest<V>(), V{0}}; }
+  static __device__ __forceinline__ V neutral() { return lowest<V>(); }
   // An infinite maximum must not be subtracted from itself; 0 then gives exp(-inf) = 0 and exp(inf) = inf, as they should be.
   static __device__ __forceinline__ V base(V m) { return m == lowest<V>() || m == -lowest<V>() ? V{0} : m; }
 

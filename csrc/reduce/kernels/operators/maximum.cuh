@@ -13,6 +13,7 @@ struct Maximum : SimpleLocal<Maximum<Element>, Value<Element>> {
   static constexpr bool kOrdered = true;
 
   static __device__ __forceinline__ State identity() { return lowest<V>(); }
+  static __device__ __forceinline__ V neutral() { return lowest<V>(); }
   template <int n, class Position>
   static __device__ __forceinline__ void push(State& s, const V (&)[n], V best, Position) {
     s = larger(s, best);

@@ -1,6 +1,7 @@
-// An operator is a struct over the element type; its values are float, double, int32 or int64. A State is kept for a part of an
+// An operator is a struct over the element type; its values are float or double. A State is kept for a part of an
 // output, a Local by a thread for a strip of a row. push() takes n values, their maximum (not computed if unused) and the
-// position of each; merge() joins two states. Merging in a fixed order gives the same bits on every run.
+// position of each; merge() joins two states; neutral() is a value that changes none. Merging in a fixed order gives the same
+// bits on every run.
 #pragma once
 #include "reduce/kernels/operators/values.cuh"
 

@@ -1,4 +1,4 @@
-// Elements as values (float, double, int32 or int64): conversion, comparison, joins over lanes, stores.
+// Elements as values (float or double): conversion, comparison, joins over lanes, stores.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -9,61 +9,27 @@
 
 namespace xgemm::reduce {
 
-/// An 8-bit integer, signed or not (bool is unsigned): one kernel for all of them.
-struct Byte {
-  std::uint8_t raw;
-};
-
 /// The type in which values of T are compared and, within one step, added.
 template <class T>
-struct ValueOf {
-  using type = float;
-};
-template <>
-struct ValueOf<double> {
-  using type = double;
-};
-template <>
-struct ValueOf<std::int64_t> {
-  using type = std::int64_t;
-};
-template <>
-struct ValueOf<std::int32_t> {
-  using type = std::int32_t;
-};
-template <>
-struct ValueOf<std::int16_t> {
-  using type = std::int32_t;
-};
-template <>
-struct ValueOf<Byte> {
-  using type = std::int32_t;
-};
-template <class T>
-using Value = typename ValueOf<T>::type;
+using Value = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Element -> value; minima are maxima of the flipped values (a sign flip or a complement, exact for every value).
+/// Element -> value; minima are maxima of the flipped values (a sign flip, exact for every value).
 template <class T>
 struct Convert {
-  int flip, bias;
+  int flip;
+  bool smooths;  ///< cross_entropy keeps the plain sum of its elements too
   __device__ explicit Convert(const Reduction& plan)
-      : flip(plan.kind == Kind::amin || plan.kind == Kind::argmin ? -1 : 0), bias(plan.in == DType::i8 ? 0x80 : 0) {}
+      : flip(plan.kind == Kind::amin || plan.kind == Kind::argmin ? -1 : 0), smooths(plan.loss.smoothing != 0) {}
 
   __device__ __forceinline__ Value<T> unflip(Value<T> v) const {
     if constexpr (std::is_same_v<Value<T>, float>)
       return __int_as_float(__float_as_int(v) ^ (flip & INT32_MIN));
-    else if constexpr (std::is_same_v<Value<T>, double>)
-      return flip ? -v : v;
     else
-      return v ^ static_cast<Value<T>>(flip);
+      return flip ? -v : v;
   }
   template <bool kOrdered>
   __device__ __forceinline__ Value<T> operator()(T x) const {
-    Value<T> v;
-    if constexpr (std::is_same_v<T, Byte>)
-      v = (x.raw ^ bias) - bias;
-    else
-      v = convert<Value<T>>(x);
+    Value<T> v = convert<Value<T>>(x);
     if constexpr (kOrdered) v = unflip(v);
     return v;
   }
@@ -71,8 +37,6 @@ struct Convert {
 
 __device__ __forceinline__ bool is_nan(float x) { return x != x; }
 __device__ __forceinline__ bool is_nan(double x) { return x != x; }
-__device__ __forceinline__ bool is_nan(std::int32_t) { return false; }
-__device__ __forceinline__ bool is_nan(std::int64_t) { return false; }
 
 /// f(lanes / 2), f(lanes / 4), ... f(1): the levels at which `lanes` (1 to 32) neighbouring lanes are joined.
 template <class F>
@@ -87,12 +51,8 @@ template <class V>
 __device__ __forceinline__ V largest_of(V m, int lanes) {
   if constexpr (sizeof(V) == 4) {
     if (lanes == kWarpSize) {  // one instruction, on integers: floats in the order of integers, NaN on top
-      if constexpr (std::is_same_v<V, std::int32_t>) {
-        return __reduce_max_sync(kFullWarp, m);
-      } else {
-        const auto turn = [](int bits) { return bits ^ (bits >> 31 & INT32_MAX); };
-        return __int_as_float(turn(__reduce_max_sync(kFullWarp, is_nan(m) ? INT32_MAX : turn(__float_as_int(m)))));
-      }
+      const auto turn = [](int bits) { return bits ^ (bits >> 31 & INT32_MAX); };
+      return __int_as_float(turn(__reduce_max_sync(kFullWarp, is_nan(m) ? INT32_MAX : turn(__float_as_int(m)))));
     }
   }
   each_level(lanes, [&](int offset) { m = larger(m, __shfl_xor_sync(kFullWarp, m, offset)); });
@@ -101,10 +61,7 @@ __device__ __forceinline__ V largest_of(V m, int lanes) {
 
 template <class V>
 __device__ __forceinline__ V lowest() {
-  if constexpr (std::is_floating_point_v<V>)
-    return -std::numeric_limits<V>::infinity();
-  else
-    return std::numeric_limits<V>::min();
+  return -std::numeric_limits<V>::infinity();
 }
 
 /// op over get(first..first + n - 1), as a balanced tree.
@@ -139,7 +96,7 @@ __device__ __forceinline__ float maximum_of_pairs(const uint4 (&raw)[n], const C
   return larger(xgemm::convert<float>(halves[0]), xgemm::convert<float>(halves[1]));
 }
 
-/// Stores a sum, extremum or index of class Float, Double or integer as the output's dtype.
+/// Stores a sum or extremum as the output's dtype.
 template <class V>
 __device__ __forceinline__ void store_as(void* out, std::int64_t i, DType dtype, V value) {
   if constexpr (std::is_same_v<V, float>) {
@@ -149,15 +106,8 @@ __device__ __forceinline__ void store_as(void* out, std::int64_t i, DType dtype,
       static_cast<half*>(out)[i] = convert<half>(value);
     else
       static_cast<bf16*>(out)[i] = convert<bf16>(value);
-  } else if constexpr (std::is_same_v<V, double>) {
-    static_cast<double*>(out)[i] = value;
   } else {
-    switch (size_of(dtype)) {
-      case 8: static_cast<std::int64_t*>(out)[i] = value; break;
-      case 4: static_cast<std::int32_t*>(out)[i] = static_cast<std::int32_t>(value); break;
-      case 2: static_cast<std::int16_t*>(out)[i] = static_cast<std::int16_t>(value); break;
-      default: static_cast<std::uint8_t*>(out)[i] = dtype == DType::boolean ? value != 0 : static_cast<std::uint8_t>(value);
-    }
+    static_cast<double*>(out)[i] = value;
   }
 }
 
