@@ -30,7 +30,7 @@ def assert_extremum(name: str, x: torch.Tensor, dim, keepdim: bool = False) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [*FLOATING, *INTEGERS, torch.bool])
+@pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_dims_and_layouts(device, name, dtype, layout):
     for shape, dim in dim_cases(device):
@@ -47,7 +47,7 @@ def test_small_cases(device, dtype):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_row_lengths(device, name, dtype):
     for n in row_lengths(device):
         assert_extremum(name, values((2, n), dtype, device), 1)

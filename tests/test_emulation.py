@@ -36,7 +36,7 @@ SOFTMAX = [
     *sorted((CSRC / "softmax").glob("*.cu")),
     *(CSRC / "softmax" / name for name in ("plan.cpp", "masked.cpp", "launch.cpp")),
     *REDUCE_PLANS,
-    *(CSRC / "reduce" / name for name in ("launch.cpp", "reduce_logsumexp.cu")),
+    *(CSRC / "reduce" / name for name in ("launch.cpp", "logsumexp_rows.cu", "logsumexp_columns.cu")),
 ]
 
 

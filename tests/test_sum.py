@@ -64,10 +64,9 @@ def test_row_lengths(device, dtype):
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, torch.bool])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_integers_are_exact(device, dtype, layout):
-    for shape, dim in [*dim_cases(device), ((3, 1025), 1), ((2, 140001), 1), ((40000, 17), 0)]:
-        x = LAYOUTS[layout](integers(shape, dtype, device))
+def test_integers_are_exact(device, dtype):
+    for shape, dim in [*dim_cases(device), ((3, 1025), 1), ((40000, 17), 0)]:
+        x = integers(shape, dtype, device)
         found = op.sum(x, dim)
         assert found.dtype is torch.int64
         assert torch.equal(found, torch.sum(x, dims_of(x, dim))), (shape, dim)

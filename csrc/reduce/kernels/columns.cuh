@@ -166,7 +166,12 @@ struct ColumnThread {
   }
   /// Position 0 of its first column.
   __device__ __forceinline__ const T* base() const { return in + plan.kept.offsets(work.outer).in + column * plan.column_stride; }
-  __device__ __forceinline__ const T* last() const { return in + plan.last + 1; }
+  /// The end of the tensor. The compiler computes it again at each use, as it does ColumnWork.
+  __device__ __forceinline__ const T* end() const {
+    std::int64_t size = plan.last + 1;
+    asm volatile("" : "+l"(size));
+    return in + size;
+  }
   /// Adds kUnroll vectors, positions k, k + 1, ... of this thread.
   __device__ __forceinline__ void add(Part<Op> (&parts)[kWidth], const uint4 (&raw)[kUnroll], int k) const {
     if constexpr (PartOf<Op>::kIsLess) {
@@ -192,7 +197,6 @@ __device__ __forceinline__ int add_blocks(const ColumnThread<Op>& thread, Part<O
   constexpr bool kWhole = sizeof(T) < 8;  // a loop for whole steps; with 8-byte elements it takes too many registers
   const ColumnPlan& plan = thread.plan;
   const int count = thread.count;
-  const T* const last = thread.last();
   const T* p = thread.base() + thread.begin * plan.reduced.stride[0];
   const int shift = static_cast<int>(misalignment(p) / sizeof(T));
   if (thread.column - shift >= min(plan.columns, (thread.work.tile + std::int64_t{1}) * plan.tile)) return shift;
@@ -201,7 +205,7 @@ __device__ __forceinline__ int add_blocks(const ColumnThread<Op>& thread, Part<O
   // If tiles start at any address, the last position's block may reach past the tensor; the blocks of other positions end in the
   // next position's elements. It is also incomplete if fewer positions are left than lie side by side.
   const bool is_cut = kFolds && plan.cut < plan.columns && thread.begin + (count - 1) * thread.rows == plan.positions - 1;
-  const int whole = is_cut || (plan.span < plan.lanes && p + (count - 1) * step + kWidth > last) ? count - 1 : count;
+  const int whole = is_cut || (plan.span < plan.lanes && p + (count - 1) * step + kWidth > thread.end()) ? count - 1 : count;
   int k = 0;
   for (; kWhole && k + kSteps * kUnroll <= whole; k += kSteps * kUnroll) {
     uint4 raw[kSteps][kUnroll];
@@ -226,7 +230,7 @@ __device__ __forceinline__ int add_blocks(const ColumnThread<Op>& thread, Part<O
     }
     if (whole < count && whole < k + kUnroll) {
       const T* const block = p - (k + kUnroll - whole) * step;
-      const int readable = static_cast<int>(max(min(last - block, std::int64_t{kWidth}), std::int64_t{0}));
+      const int readable = static_cast<int>(max(min(thread.end() - block, std::int64_t{kWidth}), std::int64_t{0}));
       uint4 front = readable == kWidth ? load_aligned16(block)
                                        : load_front<T>(reinterpret_cast<const char*>(block),
                                                        static_cast<unsigned>(readable * static_cast<int>(sizeof(T))));
@@ -251,7 +255,7 @@ __device__ __forceinline__ void load_columns(const ColumnThread<Op>& thread, con
   const bool vector = plan.vector && thread.column + kWidth <= plan.columns;
   bool blocks = vector && kUnroll <= count;
 #pragma unroll
-  for (int j = 0; j < kUnroll; ++j) blocks = blocks && base + offset[j] + 2 * kWidth <= thread.last();
+  for (int j = 0; j < kUnroll; ++j) blocks = blocks && base + offset[j] + 2 * kWidth <= thread.end();
   if (blocks) {
     uint4 behind[kUnroll];
 #pragma unroll

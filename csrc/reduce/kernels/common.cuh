@@ -1,5 +1,6 @@
 // Shared by the row and the column kernel: loads of 16-byte vectors of any alignment, padding, and the test for the last CTA.
 #pragma once
+#include "device/launch.h"
 #include "reduce/kernels/operators/operator.cuh"
 
 namespace xgemm::reduce {
@@ -263,6 +264,10 @@ __device__ __forceinline__ bool is_last_block(unsigned* counter, std::int64_t sp
   __syncthreads();
   __threadfence();
   return last;
+}
+
+inline Grid grid_of(const Reduction& plan) {
+  return {.blocks = dim3(static_cast<unsigned>(plan.ctas)), .threads = dim3(static_cast<unsigned>(plan.threads)), .early = true};
 }
 
 }  // namespace xgemm::reduce

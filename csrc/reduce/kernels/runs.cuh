@@ -22,8 +22,7 @@ inline constexpr int kRunBlocks = [] {
   using T = typename Op::T;
   const bool pairs_of_half = std::is_same_v<T, half> && sizeof(typename Op::State) > 4 && !Op::kOrdered;
   const int aligned = pairs_of_half ? kHalfRowBlocks : kRowBlocks<Op>;
-  const bool shifts = kShifted && (pairs_of_half || Op::kTotal || (Op::kFindsLater && sizeof(T) == 4));
-  return shifts ? aligned - 1 : aligned;
+  return kShifted && Op::kTotal ? aligned - 1 : aligned;
 }();
 
 /// Where the items of a CTA lie: short rows (`whole`), or splits of one row.
@@ -60,9 +59,9 @@ struct RunItems {
   }
 };
 
-/// Shifted splits of operators that look an index up later are as fast in reduce_rows.
+/// Shifted splits of operators that need more registers are as fast in reduce_rows.
 template <class Op, bool kShifted>
-inline constexpr bool kHasSplits = !(kShifted && Op::kFindsLater);
+inline constexpr bool kHasSplits = !kShifted || !(Op::kFindsLater || Op::kTotal);
 
 template <class Op, bool kShifted>
 __global__ void __launch_bounds__(kRowThreads, (kRunBlocks<Op, kShifted>))

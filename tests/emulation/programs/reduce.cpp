@@ -5,7 +5,9 @@
 #include <random>
 
 #include "check.h"
-#include "reduce/kernels/instantiate.cuh"
+#include "reduce/kernels/launch_columns.cuh"
+#include "reduce/kernels/launch_rows.cuh"
+#include "reduce/kernels/operators/cross_entropy.cuh"
 #include "reduce/kernels/operators/maximum.cuh"
 #include "reduce/kernels/operators/sum.cuh"
 
@@ -26,12 +28,18 @@ struct Call {
   std::vector<std::int64_t> sizes, strides;
   std::uint64_t reduced;
   std::int64_t offset;  // of the first element, in elements
+  Loss loss{};          // of cross_entropy
 };
 
 Plan plan_of(const Call& call, const void* in, DType dtype, DType to, std::uint64_t seed, bool batch_invariant = false) {
   const Source source{in, dtype, call.sizes, call.strides};
   return make_plan("test",
-                   {.kind = call.kind, .source = source, .reduced = call.reduced, .out = to, .batch_invariant = batch_invariant},
+                   {.kind = call.kind,
+                    .source = source,
+                    .reduced = call.reduced,
+                    .out = to,
+                    .loss = call.loss,
+                    .batch_invariant = batch_invariant},
                    gpu_of(seed));
 }
 
@@ -81,16 +89,21 @@ Buffer<Out> run(const Plan& plan, const typename Op::T* in, std::int64_t outputs
   const Workspace memory{workspace.data(), workspace.data() + plan.counter_bytes};
   const auto* rows = std::get_if<RowPlan>(&plan.kernel);
   emulation::launch_options() = {.seed = seed, .all_ctas = rows && rows->cluster > 1};
-  if (const auto* copy = std::get_if<CopyPlan>(&plan.kernel))
-    launch_copy(*copy, in, out.data(), nullptr);
-  else
-    launch_typed<Op>(plan, in, out.data(), memory, nullptr);
+  const auto launch = [&]<class Kernel>(const Kernel& kernel) {
+    if constexpr (std::is_same_v<Kernel, CopyPlan>)
+      launch_copy(kernel, in, out.data(), nullptr);
+    else if constexpr (std::is_same_v<Kernel, RowPlan>)
+      launch_rows<Op>(kernel, in, out.data(), memory, nullptr);
+    else
+      launch_columns<Op>(kernel, in, out.data(), memory, nullptr);
+  };
+  std::visit(launch, plan.kernel);
   for (std::size_t i = 0; i < plan.counter_bytes; ++i) require(workspace[i] == 0, "counters at zero");
   return out;
 }
 
 template <class Op, class Out>
-void check(const Call& p, DType dtype, DType to, std::uint64_t seed) {
+void check(Call p, DType dtype, DType to, std::uint64_t seed) {
   using T = typename Op::T;
   const std::size_t rank = p.sizes.size();
   std::int64_t count = 1, outputs = 1, length = 1, extent = 1;
@@ -109,10 +122,14 @@ void check(const Call& p, DType dtype, DType to, std::uint64_t seed) {
       if (seed % 6 == 5 && i % 501 == 77) memory[i] = static_cast<T>(NAN);
     }
   const T* const in = memory.data() + p.offset;
+  Buffer<std::int64_t> target(static_cast<std::size_t>(outputs));
+  for (std::size_t i = 0; i < target.size(); ++i) target[i] = static_cast<std::int64_t>(7 * i % static_cast<std::size_t>(length));
+  p.loss = {.target = target.data(), .smoothing = seed % 4 < 2 ? 0 : 0.25};
   const Plan plan = plan_of(p, in, dtype, to, seed);
   count_kernel(plan);
 
-  std::vector<double> best(static_cast<std::size_t>(outputs), -INFINITY), sum(best.size()), magnitude(best.size());
+  std::vector<double> best(static_cast<std::size_t>(outputs), -INFINITY), sum(best.size()), magnitude(best.size()),
+      total(best.size()), logit(best.size());
   std::vector<std::int64_t> where(best.size(), -1);
   const bool low = p.kind == Kind::amin || p.kind == Kind::argmin;
   for (int pass = 0; pass < 2; ++pass)
@@ -132,8 +149,9 @@ void check(const Call& p, DType dtype, DType to, std::uint64_t seed) {
       if (pass == 0) {
         const bool first = where[u] < 0;
         if (first || x > best[u] || (x != x && best[u] == best[u])) best[u] = x, where[u] = n;
-        sum[u] += x, magnitude[u] += std::abs(x);
-      } else if (p.kind == Kind::logsumexp) {
+        sum[u] += x, magnitude[u] += std::abs(x), total[u] += x;
+        if (n == target[u]) logit[u] = x;
+      } else if (p.kind == Kind::logsumexp || p.kind == Kind::cross_entropy) {
         if (i < 1 || n == 0) sum[u] = 0;
         sum[u] += std::exp(x - best[u]);
       }
@@ -149,6 +167,12 @@ void check(const Call& p, DType dtype, DType to, std::uint64_t seed) {
         allowed = (magnitude[u] / double(length)) * 0x1p-20 + std::abs(expected) * rounding;
         break;
       case Kind::logsumexp: expected = best[u] + std::log(sum[u]), allowed = 4e-6 + std::abs(expected) * rounding * 2; break;
+      case Kind::cross_entropy: {
+        const double log_sum = best[u] + std::log(sum[u]), mean = total[u] / double(length), s = p.loss.smoothing;
+        expected = (1 - s) * (log_sum - logit[u]) + s * (log_sum - mean);
+        allowed = 8e-6 + std::abs(expected) * rounding * 2;
+        break;
+      }
       case Kind::argmax:
       case Kind::argmin: expected = double(where[u]); break;
       default: expected = best[u] * (low ? -1 : 1);
@@ -183,11 +207,13 @@ void check_kind(const Call& p, DType dtype, std::uint64_t seed) {
     case State::sum: return check<Sum<T>, T>(p, dtype, dtype, seed);
     case State::maximum: return check<Maximum<T>, T>(p, dtype, dtype, seed);
     case State::index: return check<MaximumIndex<T>, std::int64_t>(p, dtype, DType::i64, seed);
+    case State::cross_entropy: return check<CrossEntropy<T>, T>(p, dtype, dtype, seed);
     default: return check<LogSumExp<T>, T>(p, dtype, dtype, seed);
   }
 }
 
-constexpr Kind kKinds[] = {Kind::sum, Kind::mean, Kind::amax, Kind::amin, Kind::argmax, Kind::argmin, Kind::logsumexp};
+constexpr Kind kKinds[] = {Kind::sum,    Kind::mean,   Kind::amax,      Kind::amin,
+                           Kind::argmax, Kind::argmin, Kind::logsumexp, Kind::cross_entropy};
 
 void check_both(const Call& p, std::uint64_t seed) {
   if (seed % 2 == 0)
@@ -203,8 +229,9 @@ std::vector<std::int64_t> contiguous(const std::vector<std::int64_t>& sizes) {
   return strides;
 }
 
-/// argmax reduces one dim, or all.
+/// argmax reduces one dim, or all; cross_entropy one.
 bool possible(Kind kind, std::uint64_t reduced, std::size_t rank) {
+  if (kind == Kind::cross_entropy) return std::has_single_bit(reduced);
   const bool index = kind == Kind::argmax || kind == Kind::argmin;
   return reduced != 0 && (!index || std::has_single_bit(reduced) || reduced == (std::uint64_t{1} << rank) - 1);
 }

@@ -1,0 +1,10 @@
+#include "reduce/kernels/launch_columns.cuh"
+#include "reduce/kernels/operators/logsumexp.cuh"
+
+namespace xgemm::reduce {
+
+void launch_logsumexp_columns(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
+  launch_floating_columns<LogSumExp>(plan, in, out, workspace, stream);
+}
+
+}  // namespace xgemm::reduce

@@ -1,0 +1,10 @@
+#include "reduce/kernels/launch_rows.cuh"
+#include "reduce/kernels/operators/maximum.cuh"
+
+namespace xgemm::reduce {
+
+void launch_maximum_rows(const RowPlan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
+  launch_floating_rows<Maximum>(plan, in, out, workspace, stream);
+}
+
+}  // namespace xgemm::reduce

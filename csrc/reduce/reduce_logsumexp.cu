@@ -1,9 +1,0 @@
-#include "reduce/kernels/instantiate.cuh"
-
-namespace xgemm::reduce {
-
-void launch_logsumexp(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  launch_floating<LogSumExp>(plan, in, out, workspace, stream);
-}
-
-}  // namespace xgemm::reduce
