@@ -292,9 +292,9 @@ __device__ __forceinline__ void add_any(const ColumnThread<Op>& thread, Part<Op>
   if (thread.column >= plan.columns) return;
   const typename Op::T* const base = thread.base();
   const int rows = thread.rows;
+  std::int64_t n = thread.begin;
 #pragma unroll 1
-  for (int k = 0; k < thread.count; k += kUnroll) {
-    const std::int64_t n = thread.begin + k * static_cast<std::int64_t>(rows);
+  for (int k = 0; k < thread.count; k += kUnroll, n += kUnroll * rows) {
     std::int64_t offset[kUnroll];
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) offset[j] = (n + j * rows) * plan.reduced.stride[0];

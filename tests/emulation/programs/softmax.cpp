@@ -16,10 +16,14 @@ extern "C" cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) { retur
 
 namespace xgemm::reduce {
 // Two passes reduce by logsumexp only.
-void launch_sum(const Plan&, const void*, void*, const Workspace&, cudaStream_t) { std::abort(); }
-void launch_maximum(const Plan&, const void*, void*, const Workspace&, cudaStream_t) { std::abort(); }
-void launch_index(const Plan&, const void*, void*, const Workspace&, cudaStream_t) { std::abort(); }
-void launch_cross_entropy(const Plan&, const void*, void*, const Workspace&, cudaStream_t) { std::abort(); }
+#define XGEMM_ABSENT(name)                                                                                        \
+  void launch_##name##_rows(const RowPlan&, const void*, void*, const Workspace&, cudaStream_t) { std::abort(); } \
+  void launch_##name##_columns(const Plan&, const void*, void*, const Workspace&, cudaStream_t) { std::abort(); }
+XGEMM_ABSENT(sum)
+XGEMM_ABSENT(maximum)
+XGEMM_ABSENT(index)
+XGEMM_ABSENT(cross_entropy)
+void launch_mean_loss(const RowPlan&, const void*, void*, const Workspace&, cudaStream_t) { std::abort(); }
 void launch_copy(const CopyPlan&, const void*, void*, cudaStream_t) { std::abort(); }
 }  // namespace xgemm::reduce
 
