@@ -41,8 +41,10 @@ __device__ __forceinline__ V larger(V a, V b) {
     float r;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
     return r;
-  } else {
+  } else if constexpr (std::is_same_v<V, double>) {
     return a > b || a != a ? a : b;
+  } else {
+    return a > b ? a : b;
   }
 }
 

@@ -28,8 +28,8 @@ enum class State : std::uint8_t { sum, maximum, index, logsumexp, cross_entropy,
 State state_of(Kind kind);
 std::size_t state_bytes(State state, DType dtype);
 
-/// Can the kernels read `from` directly if elements are reduced as `to`, a floating dtype? Otherwise the input is converted
-/// first.
+/// Can the kernels, and softmax's, read `from` directly if elements are reduced as `to`, a floating dtype? Otherwise the input is
+/// converted first.
 bool converts_on_load(DType from, DType to);
 
 /// Do the reduced dims, in logical order, make rows of stride 1? The order of additions then depends on the row's length alone.

@@ -159,8 +159,6 @@ void plan_columns(Plan& plan, std::int64_t width, std::int64_t max_cluster) {
 
 }  // namespace
 
-bool converts_on_load(DType from, DType to) { return from == to || (is_half(from) && to == DType::f32); }
-
 bool reads_directly(const reduce::Source& source, std::int64_t dim) {
   const auto softmax_dim = static_cast<std::size_t>(dim);
   if (source.sizes.empty() || source.sizes[softmax_dim] == 1) return true;

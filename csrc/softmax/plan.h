@@ -33,8 +33,7 @@ struct Plan {
   std::size_t statistics_bytes = 0, workspace_bytes = 0;  ///< the pairs come first in the workspace
 };
 
-/// Can the kernels read this dtype, this layout? Otherwise the input is first copied to a contiguous array of the output's dtype.
-bool converts_on_load(DType from, DType to);
+/// Can the kernels read this layout? Otherwise the input is first copied to a contiguous array of the output's dtype.
 bool reads_directly(const reduce::Source& source, std::int64_t dim);
 
 /// Are these evenly spaced rows of stride 1, dims behind `dim` all of size 1? What batch invariance asks for.

@@ -47,7 +47,7 @@ Tensor run_cuda(const Call& call) {
 
   const DType to = to_dtype(call.output);
   const reduce::Source given{v.data, to_dtype(v.dtype), v.sizes, v.strides};
-  const bool converts = softmax::converts_on_load(given.dtype, to);
+  const bool converts = reduce::converts_on_load(given.dtype, to);
   const auto run = [&](const reduce::Source& source, std::int64_t dim, void* out, bool in_rows) {
     const softmax::Plan plan = softmax::make_plan(v.op, call.log, source, dim, to, scope.properties(), in_rows);
     std::optional<Tensor> scratch;
