@@ -110,6 +110,6 @@ def test_torchs_own_samples(device, name):
 
 @pytest.mark.cuda
 def test_more_than_2_31_elements():
-    x = torch.zeros(2**31 + 3, dtype=torch.int8, device=CUDA)
+    x = torch.zeros(2**31 + 3, dtype=torch.float16, device=CUDA)
     x[-1], x[5] = 7, -3
     assert op.amax(x).item() == 7 and op.amin(x).item() == -3

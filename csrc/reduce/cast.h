@@ -6,7 +6,8 @@
 
 namespace xgemm::reduce {
 
-/// out: contiguous, as many elements as `source`, in its logical order. A source of no elements launches nothing.
+/// out: contiguous, as many elements as `source`, in its logical order. `dtype`: floating or int64. A source of no elements
+/// launches nothing.
 void launch_cast(const char* op, const Source& source, void* out, DType dtype, cudaStream_t stream);
 
 }  // namespace xgemm::reduce

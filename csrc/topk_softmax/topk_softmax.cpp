@@ -109,7 +109,7 @@ Result run_cuda(const Call& call) {
 
   // A dtype that changes values before they are compared takes a separate pass.
   const DType from = to_dtype(v.dtype), to = to_dtype(call.output);
-  const reduce::Converted input(v, from == to || (is_half(from) && to == DType::f32), call.output, scope);
+  const reduce::Converted input(v, reduce::converts_on_load(from, to), call.output, scope);
   const topk_softmax::Plan plan =
       topk_softmax::make_plan(kOp, input.source(), call.dim, static_cast<int>(call.k), call.renormalize, to);
   topk_softmax::launch(plan, input.source().data, std::get<0>(result).data_ptr(),

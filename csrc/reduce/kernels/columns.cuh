@@ -22,12 +22,11 @@ inline constexpr int kColumnThreads = column_threads(sizeof(Part<Op>), Pack<type
 template <class Op>
 inline constexpr int kColumnSteps = sizeof(Part<Op>) == 4 ? 2 : 1;
 
-/// CTAs per SM that the register budget must allow: 1024 threads, fewer if a thread's parts alone need more registers.
+/// CTAs per SM that the register budget must allow: 1024 threads, fewer if an element alone takes more registers.
 template <class Op>
 inline constexpr int kColumnBlocks = [] {
-  constexpr int kBytes = static_cast<int>(sizeof(Part<Op>)) * Pack<typename Op::T>::kCount;
   constexpr bool kDouble = std::is_same_v<typename Op::T, double>;
-  constexpr int kThreads = Op::kTotal && kDouble ? 256 : kBytes == 128 || kDouble ? 512 : 1024;
+  constexpr int kThreads = !kDouble ? 1024 : Op::kTotal ? 256 : 512;
   return (3 * (kThreads / kColumnThreads<Op>)+3) / 4;
 }();
 
@@ -244,15 +243,16 @@ __device__ __forceinline__ int add_blocks(const ColumnThread<Op>& thread, Part<O
   return shift;
 }
 
-/// Loads the vectors of a thread's columns at base + offset[0], [1], ..., `count` of them.
+/// Loads the vectors of a thread's `columns` columns at base + offset[0], [1], ..., `count` of them.
 template <class Op>
 __device__ __forceinline__ void load_columns(const ColumnThread<Op>& thread, const typename Op::T* base,
-                                             const std::int64_t (&offset)[kUnroll], int count, uint4 (&raw)[kUnroll]) {
+                                             const std::int64_t (&offset)[kUnroll], int columns, int count,
+                                             uint4 (&raw)[kUnroll]) {
   using T = typename Op::T;
   constexpr int kWidth = Pack<T>::kCount;
   const ColumnPlan& plan = thread.plan;
   // Loads a vector as the two aligned blocks that hold it, unless the second reaches past the tensor.
-  const bool vector = plan.vector && thread.column + kWidth <= plan.columns;
+  const bool vector = plan.vector && columns == kWidth;
   bool blocks = vector && kUnroll <= count;
 #pragma unroll
   for (int j = 0; j < kUnroll; ++j) blocks = blocks && base + offset[j] + 2 * kWidth <= thread.end();
@@ -280,7 +280,7 @@ __device__ __forceinline__ void load_columns(const ColumnThread<Op>& thread, con
     Pack<T> pack = as_pack<T>(raw[j]);
 #pragma unroll
     for (int e = 0; e < kWidth; ++e)
-      if (thread.column + e < plan.columns) pack.values[e] = from[e * plan.column_stride];
+      if (e < columns) pack.values[e] = from[e * plan.column_stride];
     raw[j] = as_raw(pack);
   }
 }
@@ -291,7 +291,7 @@ __device__ __forceinline__ void add_any(const ColumnThread<Op>& thread, Part<Op>
   const ColumnPlan& plan = thread.plan;
   if (thread.column >= plan.columns) return;
   const typename Op::T* const base = thread.base();
-  const int rows = thread.rows;
+  const int rows = thread.rows, columns = static_cast<int>(min(plan.columns - thread.column, std::int64_t{thread.kWidth}));
   std::int64_t n = thread.begin;
 #pragma unroll 1
   for (int k = 0; k < thread.count; k += kUnroll, n += kUnroll * rows) {
@@ -307,7 +307,7 @@ __device__ __forceinline__ void add_any(const ColumnThread<Op>& thread, Part<Op>
       }
     }
     uint4 raw[kUnroll];
-    load_columns(thread, base, offset, thread.count - k, raw);
+    load_columns(thread, base, offset, columns, thread.count - k, raw);
     thread.add(parts, raw, k);
   }
 }
