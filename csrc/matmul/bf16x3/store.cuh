@@ -91,10 +91,8 @@ __device__ __forceinline__ void store(const float (&total)[Config::kValue.rows /
   add_splits<128, 8, 4>(
       g.meetings[2 * first_cta + consumer], static_cast<int>(last_cta - first_cta) + 1, work.last_tile(),
       &shared.shares[consumer], thread, part.rows * kQuads, [&] { ptx::named_barrier_sync(barrier, 128); },
-      [&](int unit, int split) -> const float* {
-        if (unit % kQuads * 4 >= part.columns) return nullptr;
-        return partial(first_cta + static_cast<unsigned>(split)) + unit * 4;
-      },
+      [&](int unit) { return unit % kQuads * 4 < part.columns ? partial(first_cta) + unit * 4 : nullptr; },
+      [&](int split) { return partial(first_cta + static_cast<unsigned>(split)) - partial(first_cta); },
       [&](int unit, const Quad<float>& sum, bool mine) {
         if (mine) store_sum(unit / kQuads, unit % kQuads * 4, sum);
       });

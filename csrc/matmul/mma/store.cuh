@@ -96,10 +96,8 @@ __device__ __forceinline__ void add_tile_splits(const MmaArguments& g, const Til
   add_splits<Shape::kThreads, 8, 8>(
       g.meetings[blockIdx.x], static_cast<int>(gridDim.y), true, &share, static_cast<int>(threadIdx.x),
       min(kTileRows, tile.rows) * kQuads, [] { __syncthreads(); },
-      [&](int unit, int split) -> const float* {
-        if (unit % kQuads * 4 >= tile.columns) return nullptr;
-        return partials + split * (kTileRows * kTileColumns) + 4 * unit;
-      },
+      [&](int unit) { return unit % kQuads * 4 < tile.columns ? partials + 4 * unit : nullptr; },
+      [](int split) { return split * (kTileRows * kTileColumns); },
       [&](int unit, const Quad<float>& sum, bool mine) {
         if (!mine) return;
         const int at = unit % kQuads * 4;

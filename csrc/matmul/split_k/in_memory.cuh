@@ -11,12 +11,28 @@
 
 namespace xgemm::matmul {
 
+/// Adds splits `split` to split + kCount - 1 (kWhole: all of them are before `end`); all loads are issued first.
+template <int kCount, bool kWhole, class Offset>
+__device__ __forceinline__ void add_next(Quad<float>& sum, const float* from, int split, int end, const Offset& offset) {
+  float4 partial[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    partial[i] = __ldcg(reinterpret_cast<const float4*>(from + offset(kWhole ? split + i : min(split + i, end - 1))));
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if (!kWhole && split + i >= end) break;
+    const float4& x = partial[i];
+    sum.v[0] += x.x, sum.v[1] += x.y, sum.v[2] += x.z, sum.v[3] += x.w;
+  }
+}
+
 /// Called by all kThreads threads after they have written their sums. Of `splits` splits; `stays`: the threads have no other
-/// work. The tile's sums are counted in fours: `at(unit, split)` is the address of unit 0 to units - 1, or null if out of bounds;
-/// all lanes of a warp call `finish(unit, sum, whether this lane has the sum)`. `sync`: a barrier of the kThreads threads.
-template <int kThreads, int kMostLanes, int kDeep, class Sync, class At, class Finish>
+/// work. The tile's sums are counted in fours: `at(unit)` is the address of a split's unit 0 to units - 1, to which
+/// offset(split) is added, or null if out of bounds; all lanes of a warp call `finish(unit, sum, whether this lane has the sum)`.
+/// `sync`: a barrier of the kThreads threads.
+template <int kThreads, int kMostLanes, int kDeep, class Sync, class At, class Offset, class Finish>
 __device__ __forceinline__ void add_splits(Meeting& meeting, int splits, bool stays, MeetingShare* share, int thread, int units,
-                                           const Sync& sync, const At& at, const Finish& finish) {
+                                           const Sync& sync, const At& at, const Offset& offset, const Finish& finish) {
   sync();
   if (thread == 0) *share = meet(meeting, static_cast<unsigned>(splits), stays);
   sync();
@@ -29,23 +45,22 @@ __device__ __forceinline__ void add_splits(Meeting& meeting, int splits, bool st
 #pragma unroll 1
     for (int base = (thread / kWarpSize * of + rank) * at_once; base < units; base += kThreads / lanes * of) {
       const int unit = base + lane % at_once;
-      const bool exists = unit < units && at(unit, 0) != nullptr;
+      const float* const from = unit < units ? at(unit) : nullptr;
       Quad<float> sum{};
+      if (from != nullptr) {
+        int split = first;
 #pragma unroll 1
-      for (int split = first; split < end && exists; split += kDeep) {
-        float4 partial[kDeep];  // loaded together
-#pragma unroll
-        for (int i = 0; i < kDeep; ++i)
-          partial[i] = split + i < end ? __ldcg(reinterpret_cast<const float4*>(at(unit, split + i))) : float4{};
-#pragma unroll
-        for (const float4& x : partial) sum.v[0] += x.x, sum.v[1] += x.y, sum.v[2] += x.z, sum.v[3] += x.w;
+        for (; split + kDeep <= end; split += kDeep) add_next<kDeep, true>(sum, from, split, end, offset);
+#pragma unroll 1
+        for (; split < end; split += 4) add_next<4, false>(sum, from, split, end, offset);
       }
+      __syncwarp();
 #pragma unroll 1
       for (int apart = at_once; apart < kWarpSize; apart *= 2) {
 #pragma unroll
         for (float& x : sum.v) x += __shfl_xor_sync(kFullWarp, x, apart);
       }
-      finish(unit, sum, exists && lane < at_once);
+      finish(unit, sum, from != nullptr && lane < at_once);
     }
   }
   if (thread == 0) depart(meeting, static_cast<unsigned>(splits));

@@ -142,7 +142,7 @@ __device__ __forceinline__ void add_tile_splits(const Tf32Arguments& g, const It
   add_splits<128, 8, 8>(
       g.meetings[at.tile * kWarpgroups + static_cast<unsigned>(warpgroup)], static_cast<int>(g.splits), true, share,
       thread_index() % 128, max(rows, 0) * quads, [&] { ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128); },
-      [&](int unit, int split) { return unit % quads * 4 < left ? first + split * step + unit * 4 : nullptr; },
+      [&](int unit) { return unit % quads * 4 < left ? first + unit * 4 : nullptr; }, [&](int split) { return split * step; },
       [&](int unit, const Quad<float>& sum, bool mine) {
         if (!mine) return;
         const int row = unit / quads, column = unit % quads * 4;

@@ -95,12 +95,12 @@ __device__ __forceinline__ void reduce_in_memory(const float (&sums)[Config::kVa
   add_splits<kThreads, 1, kDeep>(
       g.meetings[item.tile], g.memory_splits, stays, share, thread, 32 * kRounds * 8 * ((rows + 15) / 16),
       [] { ptx::named_barrier_sync(kSplitBarrier, kThreads); },
-      [&](int unit, int split) -> const float* {
+      [&](int unit) -> const float* {
         const int slice = slice_of(unit), row = row_of(unit);
         if (8 * slice >= columns || row >= rows) return nullptr;
-        return reinterpret_cast<const float*>(partials + split * kSplit + slice * kThreads + row / 16 * 32 + row % 8 * 4 +
-                                              unit % 4);
+        return reinterpret_cast<const float*>(partials + slice * kThreads + row / 16 * 32 + row % 8 * 4 + unit % 4);
       },
+      [](int split) { return split * (4 * kSplit); },
       [&](int unit, const Quad<float>& sum, bool) {
         // A lane has two columns of two rows. Neighbours exchange them: an even lane gets four columns of the upper row.
         const bool odd = unit % 2 != 0;
