@@ -45,7 +45,7 @@ def test_small_case_of_every_kernel(kernel: str) -> None:
 @pytest.mark.sanitize
 def test_small_case_of_sweep() -> None:
     with forced("sweep"):
-        for m, n, k in [(1, 132, 300), (2, 37, 257), (3, 260, 1100), (4, 128, 521)]:
+        for m, n, k in [(1, 132, 300), (2, 37, 17), (3, 260, 1100), (4, 128, 1), (4, 128, 250)]:
             a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
             check(a, b)
             check(transposed(a), misaligned(b))
@@ -149,10 +149,11 @@ def test_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     assert not worse_than_sgemm(kernel, 500, 300, k)
 
 
-@pytest.mark.parametrize("k", [257, 512, 4096])
+@pytest.mark.parametrize("k", [1, 16, 64, 128, 256, 512, 4096])
 def test_sweep_is_as_good_as_sgemm_on_any_data(k: int) -> None:
-    """Each warp's sum rounds its own first product."""
-    assert not worse_than_sgemm("sweep", 4, 3000, k, allowed={"sparse": 1.5, "wide 12": 1.2, "hilbert": 1.5})
+    # K above 256: each warp's sum rounds its own first product.
+    allowed = {"sparse": 1.5, "wide 12": 1.2, "hilbert": 1.5} if k > 256 else {}
+    assert not worse_than_sgemm("sweep", 4, 3000, k, allowed=allowed)
 
 
 @pytest.mark.parametrize("kernel", DIRECT_TILES)
@@ -178,7 +179,9 @@ def test_few_rows_need_no_tf32(precision: str) -> None:
         assert torch.equal(matmul(a, b, precision=precision), check(a, b))
 
 
-@pytest.mark.parametrize(("n", "k"), [(32, 257), (131, 5000), (1000, 333), (4096, 4096), (4872, 8200), (50257, 265)])
+@pytest.mark.parametrize(
+    ("n", "k"), [(32, 1), (128, 128), (131, 5000), (1000, 333), (4096, 4096), (4872, 8200), (50257, 65)]
+)
 def test_sweep_adds_in_one_order(n: int, k: int) -> None:
     """1 to 4 rows or columns, in any layout."""
     a, b = randn(4, k, device="cuda"), randn(k, n, device="cuda")

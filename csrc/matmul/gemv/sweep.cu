@@ -7,10 +7,14 @@ namespace {
 
 template <int kX, bool kVector, int kBuffers>
 void launch(const Problem& p, const GemvPlan& plan, bool stream_b, cudaStream_t stream) {
+  constexpr auto kSweep = sweep_kernel<kX, kVector, kBuffers>;
+  constexpr int kBytes = sweep_bytes(kX);
+  allow_shared<kSweep, kBytes>();
   const auto splits = static_cast<unsigned>(plan.splits);
-  enqueue(sweep_kernel<kX, kVector, kBuffers>,
+  enqueue(kSweep,
           {.blocks = static_cast<unsigned>(plan.tiles) * splits,
            .threads = 32u * (plan.many ? kSweepStrips / 2 : kSweepStrips),
+           .shared_bytes = p.k <= kSweepExact || splits > 1 ? static_cast<std::size_t>(kBytes) : 0,
            .cluster = splits,
            .early = true},
           stream, SweepArguments{p, stream_b, static_cast<int>(splits), static_cast<unsigned>(plan.tiles / p.batches)});

@@ -5,10 +5,12 @@
 //   of any strides.
 //   Lane    4 lines; a warp 128, kSweepDepth of k at a time: as many 16-byte loads that bypass L1 in flight, and one load of x
 //           for all of them, one element per lane, distributed by shuffles.
-//   CTA     kSweepStrips strips of k: a warp each, or two in turn where a batch's CTAs hide each other's start and end.
+//   CTA     kSweepStrips strips of k, or as many as there are groups: a warp each, or two in turn where a batch's CTAs hide each
+//           other's start and end.
 //   Order   group g of kSweepDepth k belongs to strip g % strips of CTA g / strips % splits of the cluster. A strip is added in
 //           order of k; then come the strips of a CTA in order, then the CTAs of the cluster in order of their ranks.
-//   Error   nothing is compensated, so K is longer than kSweepLongerThan.
+//   Error   for K up to kSweepExact, compensated.cuh: rounding errors of a strip's first group and of the last additions are
+//           kept.
 //
 // Floor: bytes of w once. In flight: kBuffers * 4 KiB per warp, up to 128 KiB per SM; 4.3 TB/s needs 32.
 #pragma once
@@ -18,9 +20,14 @@
 #include "device/warp.cuh"
 #include "matmul/epilogue/apply.cuh"
 #include "matmul/epilogue/batch.cuh"
+#include "matmul/gemv/compensated.cuh"
 #include "matmul/gemv/plan.h"
 
 namespace xgemm::matmul {
+
+/// Dynamic shared memory: rounding errors of a CTA's strips; or, of longer K, the sums of a cluster's CTAs.
+constexpr int sweep_bytes(int x_lines) { return kSweepStrips * x_lines * kSweepColumns * static_cast<int>(sizeof(float)); }
+static_assert(kSweepMaxSplits <= kSweepStrips);
 
 struct SweepArguments {
   Problem problem;
@@ -39,6 +46,7 @@ __global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), k
   static_assert(kX * kDepth <= kWarpSize, "a lane an element of x");
   const Problem& p = args.problem;
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;
+  const bool exact = p.k <= kSweepExact;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int splits = args.splits, split = static_cast<int>(blockIdx.x) % splits;
   const unsigned tile = blockIdx.x / static_cast<unsigned>(splits), batch = tile / args.tiles;
@@ -92,9 +100,29 @@ __global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), k
       }
   };
   __shared__ float of_strips[kSweepStrips][kX][kLines];
+  extern __shared__ float dynamic[];
+  const auto off_of_strip = [&](int strip, int r, int line) -> float& { return dynamic[(strip * kX + r) * kLines + line]; };
+  const auto own_line = [&](int j) { return kVector ? 4 * lane + j : lane + 32 * j; };
+  const int strips = exact ? min(kSweepStrips, (k_size + kDepth - 1) / kDepth) : kSweepStrips;
   const int step = kSweepStrips * splits * kDepth;
   const auto add_strip = [&](int strip) {
     int k0 = (split * kSweepStrips + strip) * kDepth;
+    if (exact) {
+      load.template operator()<false>(0, k0);
+#pragma unroll
+      for (int r = 0; r < kX; ++r) {
+        float off[4] = {};
+#pragma unroll
+        for (int i = 0; i < kDepth; ++i) {
+          const float value = __shfl_sync(kFullWarp, of_x[0], r * kDepth + i);
+#pragma unroll
+          for (int j = 0; j < 4; ++j) off[j] = plus(off[j], add_product(sums[r][j], value, of_w[0][i][j]));
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) off_of_strip(strip, r, own_line(j)) = off[j];
+      }
+      k0 += step;
+    }
     if constexpr (kBuffers == 2) {  // groups k0 and k0 + step in flight, then k0 + 2 step for the first ...
       const int whole = k0 + kDepth <= k_size ? (k_size - kDepth - k0) / step + 1 : 0;
       if (whole > 0) load.template operator()<true>(0, k0);
@@ -119,11 +147,11 @@ __global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), k
     for (int r = 0; r < kX; ++r)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        of_strips[strip][r][kVector ? 4 * lane + j : lane + 32 * j] = sums[r][j];
+        of_strips[strip][r][own_line(j)] = sums[r][j];
         sums[r][j] = 0;
       }
   };
-  for (int strip = warp; strip < kSweepStrips; strip += warps) add_strip(strip);
+  for (int strip = warp; strip < strips; strip += warps) add_strip(strip);
   __syncthreads();
 
   // Thread t adds up elements t, t + threads, ... of the tile: element e is line e % kLines of x's line e / kLines.
@@ -137,23 +165,32 @@ __global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), k
     const std::int64_t r = args.stream_b ? row : line0 + line, c = args.stream_b ? line0 + line : row;
     static_cast<float*>(p.out)[(static_cast<std::int64_t>(batch) * p.m + r) * p.n + c] = epilogue.exact(total, r, c);
   };
+  if (exact) {  // no cluster: sweep_splits
+    each([&](int row, int line) {
+      Compensated total{};
+      for (int i = 0; i < strips; ++i) total.add({of_strips[i][row][line], off_of_strip(i, row, line)});
+      store(total.value(), row, line);
+    });
+    return;
+  }
   const auto of_block = [&](int row, int line) {
     float total = of_strips[0][row][line];
     for (int i = 1; i < kSweepStrips; ++i) total = plus(total, of_strips[i][row][line]);
     return total;
   };
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  __shared__ float of_splits[kSweepMaxSplits][kX][kLines];  // in the cluster's first block
   if (splits > 1) {
+    // In the cluster's first block.
+    const auto of_split = [&](int s, int row, int line) -> float& { return dynamic[(s * kX + row) * kLines + line]; };
     ptx::cluster_wait();
     each([&](int row, int line) {
-      ptx::store_remote(ptx::remote_address(&of_splits[split][row][line], 0), __float_as_uint(of_block(row, line)));
+      ptx::store_remote(ptx::remote_address(&of_split(split, row, line), 0), __float_as_uint(of_block(row, line)));
     });
     ptx::cluster_sync();
     if (split > 0) return;
     each([&](int row, int line) {
-      float total = of_splits[0][row][line];
-      for (int i = 1; i < splits; ++i) total = plus(total, of_splits[i][row][line]);
+      float total = of_split(0, row, line);
+      for (int i = 1; i < splits; ++i) total = plus(total, of_split(i, row, line));
       store(total, row, line);
     });
     return;

@@ -48,7 +48,7 @@ bool serves_sliced(const Problem& p) {
 bool serves_sweep(const Problem& p) {
   const bool of_b = sweep_streams_b(p), of_a = p.n <= kGemvLines && p.a.row_stride == 1;
   const std::int64_t lines = of_b ? p.n : p.m;
-  return serves_short_fp32(p) && (of_b || of_a) && lines >= 32 && p.k > kSweepLongerThan &&
+  return serves_short_fp32(p) && (of_b || of_a) && lines >= 32 &&
          ceil_div(lines, kSweepColumns) < (std::int64_t{1} << 27) / p.batches;
 }
 

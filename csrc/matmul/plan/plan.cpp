@@ -46,6 +46,7 @@ constexpr double kGemvStart = 4.5, kGemvStage = 0.362, kGemvOfX = 0.5, kGemvRate
 constexpr double kDotWarpBytes = 3.3e9;              // per second: a warp of dot has some loads in flight
 constexpr double kDotStaged = 1.5, kDotCopy = 3.0;   // dot whose small operand is copied to shared memory: time; microseconds
 constexpr double kDotLine = 0.06, kDotRow = 0.0248;  // of an SM: a warp's start; its lanes' sum of each row
+constexpr double kSweepExactRow = 0.416;             // of an SM: a tile's row if each product's rounding is kept
 constexpr double kSweepBlocksForMemory = 25.4;       // fewer do not reach the memory's rate
 
 GemvPlan offer_gemv(const Question& q) {
@@ -96,7 +97,9 @@ GemvPlan offer_sweep(const Question& q) {
   plan.tiles = ceil_div(lines, std::int64_t{kSweepColumns}) * p.batches;
   plan.many = plan.tiles * plan.splits > (plan.splits == 1 ? 1 : 2) * q.gpu.sm_count;
   const double busy = std::min(1.0, static_cast<double>(plan.tiles * plan.splits) / kSweepBlocksForMemory);
-  plan.seconds = 1e-6 * (kSweepLaunch + q.move(of_b ? q.bytes_b : q.bytes_a) / busy);
+  const double exact =
+      p.k <= kSweepExact ? static_cast<double>(ceil_div(plan.tiles, q.gpu.sm_count) * std::min(p.m, p.n)) * kSweepExactRow : 0;
+  plan.seconds = 1e-6 * (kSweepLaunch + exact + q.move(of_b ? q.bytes_b : q.bytes_a) / busy);
   return plan;
 }
 
@@ -195,7 +198,7 @@ SimtPlan offer_simt(const Question& q) {
 // A gemv reads the large operand at the memory's rate; no tile beats that.
 Candidate offer_cuda_cores(const Question& q) {
   Least<GemvPlan> least;
-  if (q.legal.gemv) least.offer(offer_gemv(q));
+  if (q.legal.gemv && !q.legal.sweep) least.offer(offer_gemv(q));  // sweep reads the same in one launch: always faster
   if (q.legal.dot) least.offer(offer_dot(q));
   if (q.legal.sweep) least.offer(offer_sweep(q));
   return least.best ? Candidate(*least.best) : offer_simt(q);
