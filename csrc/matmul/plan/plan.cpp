@@ -41,8 +41,8 @@ struct Least {
 constexpr double kSimtLaunch = 3.42, kSimtElements = 2;
 constexpr double kGemvLaunch = 4.3, kDotLaunch = 1.2, kSweepLaunch = 2.45;
 // gemv: a CTA's start and end; of a warp 128 bytes of k, whose products a lane adds one after another, and more (times that) by
-// element, or for x by element; the share of memory's rate that it reaches.
-constexpr double kGemvStart = 4.5, kGemvStage = 0.362, kGemvOfX = 0.5, kGemvRate = 0.92;
+// element, or for x by element.
+constexpr double kGemvStart = 4.5, kGemvStage = 0.362, kGemvOfX = 0.5;
 constexpr double kDotWarpBytes = 3.3e9;              // per second: a warp of dot has some loads in flight
 constexpr double kDotStaged = 1.5, kDotCopy = 3.0;   // dot whose small operand is copied to shared memory: time; microseconds
 constexpr double kDotLine = 0.06, kDotRow = 0.0248;  // of an SM: a warp's start; its lanes' sum of each row
@@ -67,7 +67,7 @@ GemvPlan offer_gemv(const Question& q) {
     plan.splits = splits;
     plan.workspace_bytes = splits > 1 ? planes * p.batches * p.m * p.n * plan.chunks * accumulator_bytes(p.dtype) : 0;
     least.consider(plan, kGemvLaunch + (splits > 1 ? kNextLaunch : 0) +
-                             std::max(q.move(of_b ? q.bytes_b : q.bytes_a) / kGemvRate, waves * (kGemvStart + stages * stage)));
+                             std::max(q.move(of_b ? q.bytes_b : q.bytes_a), waves * (kGemvStart + stages * stage)));
   });
   return *least.best;
 }
