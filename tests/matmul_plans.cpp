@@ -54,7 +54,11 @@ struct Print {
               << " vector=" << s.vector << " workspace=" << s.workspace_bytes;
   }
   void operator()(const GemvPlan& g) const {
-    std::cout << (g.dot ? "dot" : "gemv");
+    if (g.kernel == GemvKernel::sweep) {
+      std::cout << "sweep tiles=" << g.tiles << " splits=" << g.splits << " many=" << g.many;
+      return;
+    }
+    std::cout << (g.kernel == GemvKernel::dot ? "dot" : "gemv");
     std::cout << " chunk=" << g.chunk << " chunks=" << g.chunks << " splits=" << g.splits
               << " vector=" << (has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4))
               << " workspace=" << g.workspace_bytes;

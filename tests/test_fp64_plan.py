@@ -31,8 +31,8 @@ def test_forced_tiles_and_splits(plan: Ask) -> None:
     for tile in TILES:
         assert plan(4096, 8192, 4096, dtype=F64, forced=tile)["name"] == tile
     for splits in (1, 2, 4, 8):
-        assert plan(64, 1024, 4096, dtype=F64, forced=f"fp64_64x32/{splits}")["splits"] == splits
-    assert plan(64, 1024, 4096, dtype=F64, forced="fp64_64x32/7") is None
+        assert plan(64, 1024, 4096, dtype=F64, forced=f"fp64_64x64/{splits}")["splits"] == splits
+    assert plan(64, 1024, 4096, dtype=F64, forced="fp64_64x64/7") is None
     assert plan(64, 64, 64, dtype=F64, forced="fp64_63x64") is None
 
 

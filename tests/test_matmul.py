@@ -298,23 +298,19 @@ def test_every_kernel_and_split_of_cuda_cores_gives_the_same_bits(
     ("n", "k"), [(1, 1), (3, 7), (768, 768), (37, 4099), (1000, 1024), (131, 14336), (5, 100000), (4096, 512)]
 )
 def test_dot_adds_in_one_order(n: int, k: int) -> None:
-    """1 to 4 rows or columns; in any layout of aligned rows, and (where K is odd) of any."""
+    """1 to 4 rows or columns, in any layout."""
     a, w = randn(4, k, device="cuda"), randn(n, k, device="cuda")
     apart = torch.full((n, 2 * k + 3), math.nan, device="cuda")[:, 3 : k + 3].copy_(w)  # contiguous along k alone
     with forced("dot"):
         out = check(a, w.mT)
-        for y in (w, misaligned(w), apart):
-            of_y = check(a, y.mT)
-            staged = k % 4 or k < 10000  # else x must be aligned as well for w's quads to be
-            for x in (a, misaligned(a), sliced(a), transposed(a)) if staged else (a,):
+        for x in (a, misaligned(a), sliced(a), transposed(a)):
+            for y in (w, misaligned(w), apart):
                 for m in (1, 2, 3, 4):
-                    assert torch.equal(matmul(x[:m], y.mT), of_y[:m]), m
-                    assert torch.equal(matmul(y, x[:m].mT), of_y[:m].mT), m
-                assert torch.equal(matmul(x[3], y.mT), of_y[3])
-                assert torch.equal(matmul(y, x[3]), of_y[3])
-            if k % 4:
-                assert torch.equal(of_y, out)
-        batched = matmul(a.expand(3, 4, k), torch.stack([w, 2 * w, w]).mT)
+                    assert torch.equal(matmul(x[:m], y.mT), out[:m]), m
+                    assert torch.equal(matmul(y, x[:m].mT), out[:m].mT), m
+                assert torch.equal(matmul(x[3], y.mT), out[3])
+                assert torch.equal(matmul(y, x[3]), out[3])
+        batched = matmul(a.expand(3, 4, k), torch.stack([w, 2 * w, apart]).mT)
         assert torch.equal(batched, torch.stack([out, 2 * out, out]))
 
 
@@ -597,19 +593,17 @@ def worse_than_sgemm(
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(
-    ("kernel", "k"),
-    [*(("dot", k) for k in (1, 16, 64, 256, 1024, 8192)), *(("gemv", k) for k in (1, 16, 64, 255, 1024, 8192))],
+    ("kernel", "k"), [*(("dot", k) for k in (1, 16, 64, 256, 1024, 8192)), *(("gemv", k) for k in (1, 16, 64, 255))]
 )
 def test_few_rows_are_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     # Each lane of dot rounds its own first product, which shows in sums of one or two products: 1.04 measured at 256.
-    # gemv from 257 on: a stage's first product.
-    allowed = {"sparse": 1.1} if k >= 255 else {}
+    allowed = {"sparse": 1.1} if kernel == "dot" and k >= 256 else {}
     assert not worse_than_sgemm(kernel, 4, 3000, k, "nt" if kernel == "dot" else "nn", allowed)
     assert not worse_than_sgemm(kernel, 1, 3000, k + 1, "nt" if kernel == "dot" else "tn", allowed)
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])  # direct, sliced: test_matmul_small.py
+@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])  # direct, sliced, sweep: test_matmul_small.py
 @pytest.mark.parametrize("k", [256, 1024, 8192])
 def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     if kernel == "wgmma":  # fp16 parts drop a tenth of an ulp of a product, which shows where one product is the sum

@@ -114,13 +114,14 @@ def test_forced_names(plan: Ask, names: Ask) -> None:
     assert len(valid) == len(set(valid))
     for name in valid:
         dtype = F32 if "tf32" in name else {"fp64": F64, "mma": BF16, "wgmma": BF16}.get(name.split("_")[0], F32)
-        m, precision = 4 if name in ("gemv", "dot") else 64, HIGH if "tf32" in name else HIGHEST
-        taken = plan(m, 256, 512, dtype=dtype, precision=precision, forced=name, layout="nt").split()
+        m, layout = (4, "nn" if name == "sweep" else "nt") if name in ("gemv", "dot", "sweep") else (64, "nt")
+        precision = HIGH if "tf32" in name else HIGHEST
+        taken = plan(m, 256, 512, dtype=dtype, precision=precision, forced=name, layout=layout).split()
         assert taken[0].startswith(name.removesuffix("_apart").removesuffix("_few_rows")), name
-    in_use = set(re.findall(r"simt_\w+", tune.__doc__)) | {*fuzz.PLANS, "fp64_64x32/4"}
+    in_use = set(re.findall(r"simt_\w+", tune.__doc__)) | {*fuzz.PLANS, "fp64_64x64/4"}
     for name in in_use:
         assert names(64, 64, 64, forced=name).startswith("known: "), name
-    for name in ("direct", "mma_16x16", "fp64_63x64", "fp64/4", "fp64_64x32/", "fp64_64x32/two", "wgmma_", "Simt"):
+    for name in ("direct", "mma_16x16", "fp64_63x64", "fp64/4", "fp64_64x64/", "fp64_64x64/two", "wgmma_", "Simt"):
         assert names(64, 64, 64, forced=name).startswith("unknown: "), name
 
 

@@ -1,4 +1,4 @@
-"""fp32 kernels for small, narrow and few-row products: sliced, gemv of long K, dot of odd K."""
+"""fp32 kernels for small, narrow and few-row products: sliced, sweep, dot of odd K."""
 
 import math
 
@@ -43,10 +43,9 @@ def test_small_case_of_every_kernel(kernel: str) -> None:
 
 
 @pytest.mark.sanitize
-def test_small_case_of_gemv_with_long_k() -> None:
-    """From K = 257 on sums of stages keep their rounding errors: one row and several, one CTA a tile and several."""
-    with forced("gemv"):
-        for m, n, k in [(1, 132, 300), (2, 37, 700), (3, 260, 1100), (4, 32, 9000)]:
+def test_small_case_of_sweep() -> None:
+    with forced("sweep"):
+        for m, n, k in [(1, 132, 300), (2, 37, 17), (3, 260, 1100), (4, 128, 1), (4, 128, 250)]:
             a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
             check(a, b)
             check(transposed(a), misaligned(b))
@@ -150,6 +149,13 @@ def test_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     assert not worse_than_sgemm(kernel, 500, 300, k)
 
 
+@pytest.mark.parametrize("k", [1, 16, 64, 128, 256, 512, 4096])
+def test_sweep_is_as_good_as_sgemm_on_any_data(k: int) -> None:
+    # K above 256: each warp's sum rounds its own first product.
+    allowed = {"sparse": 1.5, "wide 12": 1.2, "hilbert": 1.5} if k > 256 else {}
+    assert not worse_than_sgemm("sweep", 4, 3000, k, allowed=allowed)
+
+
 @pytest.mark.parametrize("kernel", DIRECT_TILES)
 @pytest.mark.parametrize("k", [64, 128, 144, 512, 1024, 4096, 65536])
 def test_direct_error_is_no_larger_than_sgemms_on_any_data(kernel: str, k: int) -> None:
@@ -163,3 +169,30 @@ def test_direct_error_is_no_larger_than_sgemms_on_any_data(kernel: str, k: int) 
 @pytest.mark.parametrize("layout", ["nn", "tt"])
 def test_the_plans_choice_for_short_k_is_as_good_as_sgemm(k: int, layout: str) -> None:
     assert not worse_than_sgemm("", 1024, 1000, k, layout, allowed={"outlier": 1.1} if k >= 64 else {})
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_few_rows_need_no_tf32(precision: str) -> None:
+    """They are memory-bound: sweep takes them at any precision."""
+    for m in (1, 4):
+        a, b = randn(m, 4096, device="cuda"), randn(4096, 2048, device="cuda")
+        assert torch.equal(matmul(a, b, precision=precision), check(a, b))
+
+
+@pytest.mark.parametrize(
+    ("n", "k"), [(32, 1), (128, 128), (131, 5000), (1000, 333), (4096, 4096), (4872, 8200), (50257, 65)]
+)
+def test_sweep_adds_in_one_order(n: int, k: int) -> None:
+    """1 to 4 rows or columns, in any layout."""
+    a, b = randn(4, k, device="cuda"), randn(k, n, device="cuda")
+    apart = torch.full((k, n + 3), math.nan, device="cuda")[:, 3:].copy_(b)
+    with forced("sweep"):
+        out = check(a, b)
+        for x in (a, misaligned(a), sliced(a), transposed(a)):
+            for y in (b, misaligned(b), apart):
+                for m in (1, 2, 3, 4):
+                    poison("cuda", megabytes=8)
+                    assert torch.equal(matmul(x[:m], y), out[:m]), m
+                    assert torch.equal(matmul(y.mT, x[:m].mT), out[:m].mT), m
+        batched = matmul(a.expand(3, 4, k), torch.stack([b, 2 * b, b]))
+        assert torch.equal(batched, torch.stack([out, 2 * out, out]))

@@ -1,11 +1,11 @@
-"""The plan of matmul/sliced/kernel.cuh, without a GPU."""
+"""The plans of matmul/sliced/kernel.cuh and gemv/sweep.cuh, without a GPU."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_plans import HIGH, MEDIUM, NOT_FP32_ON_TENSOR_CORES, Ask, plan_fixture
+from matmul_plans import HIGH, HIGHEST, MEDIUM, NOT_FP32_ON_TENSOR_CORES, Ask, plan_fixture
 
 TILES = {"sliced_32x32": (32, 32), "sliced_32x64": (32, 64)}
-plan = plan_fixture("sliced")
+plan, cuda_cores = plan_fixture("sliced"), plan_fixture("cuda_cores")
 
 
 def test_only_where_it_applies(plan: Ask) -> None:
@@ -32,6 +32,29 @@ def test_tiles_cover_and_every_split_has_work(plan: Ask, data: st.DataObject) ->
     assert p["splits"] in range(1, 9)
     assert plan(m, n, k, batch, layout=layout, forced=f"{tile}_apart")["splits"] == 1
     assert p["splits"] == 1 or -(-k // 16) >= 8 * p["splits"]
+
+
+def test_sweep_only_where_it_applies(cuda_cores: Ask) -> None:
+    for precision in (HIGHEST, HIGH, MEDIUM):
+        assert cuda_cores(1, 4096, 4096, precision=precision)["name"] == "sweep"
+        assert cuda_cores(4096, 1, 4096, layout="tn", precision=precision)["name"] == "sweep"
+    others = ({"layout": "nt"}, {"major": 8}, {"major": 10}, *NOT_FP32_ON_TENSOR_CORES, {"prepared": True})
+    for other in others:
+        assert cuda_cores(1, 4096, 4096, **other)["name"] != "sweep", other
+    for m, n, k in ((5, 4096, 4096), (1, 31, 4096)):
+        assert cuda_cores(m, n, k, forced="sweep")["name"] == "simt_64x64", (m, n, k)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(32, 60000), st.integers(1, 20000))
+def test_sweep_splits_depend_on_lines_and_k_alone(cuda_cores: Ask, n: int, k: int) -> None:
+    asked = [
+        cuda_cores(m, n, k, forced="sweep", offset=offset, offset_b=offset) for m in (1, 2, 4) for offset in (0, 4)
+    ]
+    asked += [cuda_cores(n, m, k, layout="tn", forced="sweep") for m in (1, 3)]
+    assert {p["name"] for p in asked} == {"sweep"}
+    (splits,) = {p["splits"] for p in asked}
+    assert splits == 1 or splits * 128 <= k
 
 
 def test_alignment_changes_no_split(plan: Ask) -> None:

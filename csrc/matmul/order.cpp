@@ -21,6 +21,8 @@ constexpr std::int64_t kShortestOfFew = 8, kFewSegments = 4, kFewColumns = 1024;
 constexpr std::int64_t kMostSegments = 128;
 // Long K is cut for any N: then a CTA's total costs little, and few rows of tiles still fill a GPU.
 constexpr std::int64_t kShortestOfLong = 96, kMostOfLong = 4;
+constexpr std::int64_t kSweepClusterK = 512;  // below, a cluster's start and meeting take longer than its k
+static_assert(kSweepExact < kSweepClusterK, "sweep.cuh");
 }  // namespace
 
 // Enough segments that 64 rows of C fill a GPU: 128 CTAs of 64 columns and a segment each.
@@ -61,6 +63,19 @@ int dot_lanes(std::int64_t k) {
   int lanes = 4;
   while (lanes < 32 && lanes * each < quads) lanes *= 2;
   return lanes;
+}
+
+std::int64_t sweep_splits(std::int64_t lines, std::int64_t k) {
+  const std::int64_t tiles = ceil_div(lines, kSweepColumns);
+  std::int64_t splits = 1;
+  // One wave with room to spare, as clusters do not fill every SM; or the work of two blocks per SM.
+  const std::int64_t most = tiles > 50 ? 528 : 100;
+  while (splits < (tiles > 50 ? 2 : kSweepMaxSplits) && tiles * splits * 2 <= most &&
+         k >= std::max<std::int64_t>(kSweepClusterK, splits * 2 * kSweepStrips * kSweepDepth))
+    splits *= 2;
+  // By two CTAs a tile 48 to 64 of 132 SMs would have nothing to read (docs/log/matmul.md).
+  constexpr std::int64_t kThreeFrom = 34, kThreeTo = 42, kThreeK = 8192;
+  return tiles >= kThreeFrom && tiles <= kThreeTo && k >= kThreeK ? 3 : splits;
 }
 
 }  // namespace xgemm::matmul

@@ -38,4 +38,11 @@ int dot_warps(std::int64_t lines, std::int64_t k);
 inline constexpr std::int64_t kDotShort = 256;
 int dot_lanes(std::int64_t k);
 
+/// gemv/sweep.cuh: most strips of k (and so warps) of a block, its columns, and k of a warp's step.
+inline constexpr int kSweepStrips = 16, kSweepColumns = 128, kSweepDepth = 8, kSweepMaxSplits = 8;
+inline constexpr int kSweepExact = 256;  ///< up to this k, a sum may have so few products that each one's rounding shows
+
+/// gemv/sweep.cuh: blocks that share a line's k: a function of the lines and of K.
+std::int64_t sweep_splits(std::int64_t lines, std::int64_t k);
+
 }  // namespace xgemm::matmul

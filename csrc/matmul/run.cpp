@@ -126,10 +126,13 @@ struct Launch {
     return true;
   }
   bool operator()(const GemvPlan& plan) const {
-    if (plan.dot)
-      launch_dot(p, stream);
-    else
-      dispatch_floating(p.dtype, [&]<class T>(Type<T>) { launch_gemv<T>(p, plan, workspace, stream); });
+    switch (plan.kernel) {
+      case GemvKernel::gemv:
+        dispatch_floating(p.dtype, [&]<class T>(Type<T>) { launch_gemv<T>(p, plan, workspace, stream); });
+        break;
+      case GemvKernel::dot: launch_dot(p, stream); break;
+      case GemvKernel::sweep: launch_sweep(p, plan, stream); break;
+    }
     return true;
   }
   bool operator()(const Fp64Plan& plan) const { return launch_fp64(p, plan, workspace, stream), true; }

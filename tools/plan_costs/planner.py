@@ -150,4 +150,4 @@ class Planner:
         product = Product(64, 64, 64, 1, "nn", "float32", "highest")
         (line,) = self.answers([product.question("simt", "names")])
         listed = line.partition(": ")[2].partition(" (")[0].split(", ")
-        return [name for name in listed if "_" in name or name in ("gemv", "dot")]
+        return [name for name in listed if "_" in name or name in ("gemv", "dot", "sweep")]

@@ -23,8 +23,10 @@ struct Fp64Geometry {
 constexpr Fp64Geometry geometry(Fp64Tile tile) {
   const TileInfo& t = info(tile);
   switch (tile) {
+    case Fp64Tile::t128x96: return {t.m, t.n, t.per_sm, 4, 2, 8, 4};
     case Fp64Tile::t64x128: return {t.m, t.n, t.per_sm, 2, 2, 4, 2};
     case Fp64Tile::t96x64: return {t.m, t.n, t.per_sm, 2, 2, 5, 3};
+    case Fp64Tile::t64x64: return {t.m, t.n, t.per_sm, 2, 2, 6, 5};
     case Fp64Tile::t64x32: return {t.m, t.n, t.per_sm, 2, 2, 6, 4};
     default: return {t.m, t.n, t.per_sm, 1, 4, 7, 6};
   }

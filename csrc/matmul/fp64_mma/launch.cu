@@ -27,13 +27,9 @@ void launch(const Fp64Arguments& g, std::int64_t ctas, cudaStream_t stream) {
 void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaStream_t stream) {
   const TileInfo& tile = info(plan.tile);
   const std::int64_t rows = ceil_div(p.m, tile.m), columns = ceil_div(p.n, tile.n), tiles = rows * columns * p.batches;
-  // If neither stride is 1, elements are loaded one at a time in either layout; so are a tile's few lines of the layout that has
-  // no instantiation.
-  const bool a = plan.tile == Fp64Tile::t16x64 || p.a.row_stride != 1 || p.a.col_stride == 1,
-             b = plan.tile != Fp64Tile::t64x32 && (p.b.col_stride != 1 || p.b.row_stride == 1);
   const Fp64Arguments g{.problem = p,
-                        .vectors_a = has_vectors(p, lines_of_a(p), 2) && a == a_along_k(p),
-                        .vectors_b = has_vectors(p, lines_of_b(p), 2) && b == b_along_k(p),
+                        .vectors_a = has_vectors(p, lines_of_a(p), 2),
+                        .vectors_b = has_vectors(p, lines_of_b(p), 2),
                         .totals = plan.splits == 1 && plan.blocks > plan.segment,
                         .plain = has_plain_epilogue(p),
                         .rows = static_cast<int>(rows),
@@ -45,11 +41,11 @@ void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaSt
                         .segment = static_cast<int>(plan.segment),
                         .split_blocks = static_cast<int>(plan.split_blocks),
                         .partial = plan.splits > 1 ? static_cast<double*>(workspace) : nullptr};
+  // If neither stride is 1, elements are loaded one at a time in either layout.
+  const bool a = p.a.row_stride != 1 || p.a.col_stride == 1, b = p.b.col_stride != 1 || p.b.row_stride == 1;
   dispatch_tile<kFp64Tiles.size()>(plan.tile, [&]<Fp64Tile kTile>() {
-    dispatch_layouts(a, b, [&]<bool kAlongKA, bool kAlongKB>() {
-      if constexpr ((kTile != Fp64Tile::t16x64 || kAlongKA) && (kTile != Fp64Tile::t64x32 || !kAlongKB))
-        launch<kTile, kAlongKA, kAlongKB>(g, tiles * plan.splits, stream);
-    });
+    dispatch_layouts(a, b,
+                     [&]<bool kAlongKA, bool kAlongKB>() { launch<kTile, kAlongKA, kAlongKB>(g, tiles * plan.splits, stream); });
   });
   if (plan.splits == 1) return;
   const std::int64_t ctas = ceil_div(p.batches * p.m * p.n, kFp64FinishThreads);

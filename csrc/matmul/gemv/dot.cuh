@@ -5,12 +5,12 @@
 //   of any strides.
 //   Group   dot_lanes(k) lanes, or dot_warps(lines, k) warps, multiply kLines lines of w at a time by all of x.
 //   Lane    quads of k, a group's lanes apart: 16-byte loads of w that bypass L1, kAhead per line in flight; x comes from L1, or
-//           from shared memory where it is not along k. Where w's quads are not all aligned, a lane's "quad" is four elements, a
-//           group's lanes apart, so that a warp's loads of 4 bytes are neighbours.
+//           from shared memory where it is not along k. If K is not a multiple of 4, only the first line is aligned: a lane's
+//           "quad" is then four elements, a group's lanes apart, so that a warp's loads of 4 bytes are neighbours.
 //   Order   quad q of k belongs to lane q % lanes of warp q / lanes % warps, which adds its quads' elements i = 0..3 to sum i, in
-//           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. (Elements apart: one sum.)
-//   Error   compensated.cuh: rounding errors of the last additions are kept, for a short K those of the first quad, and for K up
-//           to kDotShort those of all.
+//           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. It depends on N and K alone.
+//   Error   compensated.cuh: rounding errors of the last additions are kept, for a short K those of the first quad, and for one
+//           in lines of less than a warp those of all.
 //
 // Floor: bytes of w once. In flight: kLines * kAhead * 512 bytes per warp; 4.3 TB/s needs 32 KiB per SM.
 #pragma once
@@ -27,7 +27,7 @@ namespace xgemm::matmul {
 struct DotArguments {
   Problem problem;
   bool stream_b;   ///< few rows: w is B (else few columns: w is A)
-  int lanes;       ///< of a line: less than a warp's only with kShort
+  int lanes;       ///< of a line: less than a warp's only with Exact::all
   int warps;       ///< per group
   int pitch;       ///< floats of a line of x in shared memory
   unsigned tiles;  ///< blocks per batch
@@ -39,14 +39,18 @@ namespace dot {
 /// sums.
 inline constexpr std::int64_t kExact = 768, kJoins = 2048;
 
-/// How a quad is loaded: one aligned access (whole quads only), or elements a group's lanes apart (any strides, alignment, K).
-enum class Loads { vectors, strided };
+/// How a quad is loaded: one aligned access (whole quads only); the same elements one at a time (any strides and alignment);
+/// elements 32 apart (K not a multiple of 4; any strides).
+enum class Loads { vectors, elements, strided };
 
-/// Quads of each line that a lane has in flight (measured, docs/log/matmul.md).
+/// Products whose rounding error is kept: none, those of a lane's first quad if K is below kExact, all for K up to kDotShort.
+enum class Exact { none, first, all };
+
+/// Quads of each line that a lane has in flight (measured, docs/log/matmul.md). Single elements: few, to save registers.
 template <int kX, int kLines, Loads kLoads>
-inline constexpr int kAhead = kLoads == Loads::strided && kX > 1 ? 4 / kLines
-                              : kX != 2 && kLines == 2           ? 2
-                                                                 : 4;
+inline constexpr int kAhead = kLoads == Loads::strided && kX > 1                      ? 4 / kLines
+                              : kLoads == Loads::elements || (kX != 2 && kLines == 2) ? 2
+                                                                                      : 4;
 
 /// One line of an operand along k. kWhole: all elements of the quad are in bounds.
 template <Loads kLoads>
@@ -67,12 +71,17 @@ struct Line {
     const std::int64_t first = std::int64_t{4} * quad;
     if constexpr (kLoads == Loads::vectors) {
       return load_vector<4>(data + first);
-    } else {
+    } else if constexpr (kLoads == Loads::strided) {
       const std::int64_t at = first - 3 * (quad % lanes), step = lanes * stride;
       const float* const from = data + at * stride;
       Vector<float, 4> v;
 #pragma unroll
       for (int i = 0; i < 4; ++i) v[i] = kWhole || at + lanes * i < k ? from[i * step] : 0.f;
+      return v;
+    } else {
+      Vector<float, 4> v;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[i] = first + i < k ? data[(first + i) * stride] : 0.f;
       return v;
     }
   }
@@ -80,13 +89,14 @@ struct Line {
 
 }  // namespace dot
 
-/// kStaged: x is copied to shared memory. kShort: for K up to kDotShort; keeps the rounding error of every product.
-template <int kX, int kLines, dot::Loads kLoads, bool kShort, bool kStaged>
+/// kStaged: x is copied to shared memory.
+template <int kX, int kLines, dot::Loads kLoads, dot::Exact kExact, bool kStaged>
 __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_constant__ DotArguments args) {
   using Quad = Vector<float, 4>;
   constexpr int kAhead = dot::kAhead<kX, kLines, kLoads>;
   const Problem& p = args.problem;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  constexpr bool kShort = kExact == dot::Exact::all;
   const int lanes = kShort ? args.lanes : kWarpSize, own_lane = kShort ? lane % lanes : lane;
   const int part = warp % args.warps;
   const int groups = static_cast<int>(blockDim.x) / (kShort ? lanes : kWarpSize * args.warps),
@@ -133,8 +143,8 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
   const int turn = 4 * lanes,  // of k, in a strided quad of all lanes
       quads = kStrided ? (static_cast<int>(p.k) + turn - 1) / turn * lanes : static_cast<int>((p.k + 3) / 4);
   const int step = lanes * args.warps, own_first = part * lanes + own_lane;
-  // `exact`: keeps the rounding errors of a lane's first quad.
-  const auto add = [&]<bool kWhole>(int quad, [[maybe_unused]] bool exact) {
+  const int exact_quad = kExact == dot::Exact::first && p.k < dot::kExact ? own_first : -1;
+  const auto add = [&]<bool kWhole>(int quad) {
     constexpr bool kInside = kWhole || kStaged;  // of x
     Quad of_w[kAhead][kLines];
 #pragma unroll
@@ -172,7 +182,7 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
 #pragma unroll
           for (int r = 0; r < kLines; ++r) {
             if (kWhole || u == 0 || quad + u * step < quads) {
-              if (u == 0 && exact) {
+              if (kExact == dot::Exact::first && u == 0 && quad == exact_quad) {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                   float& sum = sums[r][j][i % kSums];
@@ -193,11 +203,10 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
     }
   };
   int quad = own_first;
-  bool exact = p.k < dot::kExact;
   if constexpr (kStrided)
-    for (; std::int64_t{4} * (quad - own_lane + (kAhead - 1) * step) + turn <= p.k; quad += kAhead * step, exact = false)
-      add.template operator()<true>(quad, exact);
-  for (; quad < quads; quad += kAhead * step, exact = false) add.template operator()<false>(quad, exact);
+    for (; std::int64_t{4} * (quad - own_lane + (kAhead - 1) * step) + turn <= p.k; quad += kAhead * step)
+      add.template operator()<true>(quad);
+  for (; quad < quads; quad += kAhead * step) add.template operator()<false>(quad);
 
   const auto store = [&](const Compensated& total, int j, std::int64_t line) {
     const Epilogue<float, float> epilogue = batch ? make_epilogue<float, float>(p, batch) : make_epilogue_at<float, float>(p);

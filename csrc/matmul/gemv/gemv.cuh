@@ -8,7 +8,7 @@
 //   Order   as plan.h says: a lane adds its products along k from zero for every chunk. With one CTA per tile, chunk sums
 //           are added in shared memory, in order; with several, they go to the workspace and simt_finish adds them.
 //   Exact   fp32 "highest": the rounding errors of chunks' additions are summed, too (compensated.cuh); up to K = kExact, those
-//           of each product, beyond it those of each stage's sum.
+//           of each product.
 //   Archs   sm_80 and later. Limits: as simt/kernel.cuh; at most kGemvMaxChunks chunks per CTA.
 //
 // Floor: bytes of w once. In flight: 3 stages of 4 KiB per warp, 48 KiB per CTA; 4.3 TB/s needs 26 KiB per SM.
@@ -25,7 +25,6 @@ namespace xgemm::matmul {
 struct GemvArguments {
   SimtArguments simt;
   bool stream_b;              ///< few rows: w is B (else few columns: w is A)
-  bool along_k;               ///< w's copies run along k (else along its lines)
   bool x_vectors, w_vectors;  ///< pieces of gemv::kPiece elements are aligned accesses, wholly in or out of bounds
 };
 
@@ -88,7 +87,7 @@ __device__ __forceinline__ void add(Acc& sum, [[maybe_unused]] Acc& off, Acc x, 
 
 }  // namespace gemv
 
-template <class T, int kLines>
+template <class T, int kLines, bool kAlongK>
 __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_constant__ GemvArguments args) {
   using Acc = Accumulator<T>;
   constexpr int kDepth = gemv::kDepth<T>, kPitch = gemv::kPitch<T>, kWidth = kVectorWidth<T>, kStages = gemv::kStages;
@@ -133,11 +132,7 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
       T* const stage = ring + slot * gemv::kStage<T, kLines>;
       const std::int64_t left = end_of(next.chunk) - next.k;
       const int depth = static_cast<int>(left < kDepth ? left : kDepth);
-      const T* const from = w + next.k * wa.k_stride;
-      if (args.along_k)
-        gemv::copy<T, 32, true, kPitch>(stage, from, wa, lines_here, depth, args.w_vectors, lane);
-      else
-        gemv::copy<T, 32, false, kPitch>(stage, from, wa, lines_here, depth, args.w_vectors, lane);
+      gemv::copy<T, 32, kAlongK, kPitch>(stage, w + next.k * wa.k_stride, wa, lines_here, depth, args.w_vectors, lane);
       gemv::copy<T, kLines, true, kDepth>(stage + 32 * kPitch, x + next.k * xa.k_stride, xa, x_lines, depth, args.x_vectors,
                                           lane);
       advance(next);
@@ -156,7 +151,7 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
     start_copy((slot + kStages - 1) % kStages);
     const T* const of_w = ring + slot * gemv::kStage<T, kLines>;
     const T* const of_x = of_w + 32 * kPitch;
-    const auto multiply = [&]<bool kExact, bool kAlongK>() {
+    const auto multiply = [&]<bool kExact>() {
 #pragma unroll
       for (int k = 0; k < kDepth; k += kWidth) {
         Vector<T, kWidth> wv;
@@ -174,28 +169,10 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
         }
       }
     };
-    constexpr bool kMayBeExact = std::is_same_v<T, float>;
-    const bool products = kMayBeExact && args.simt.exact && p.k <= gemv::kExact,  // whose errors are kept, or stages'
-        stages = kMayBeExact && args.simt.exact && !products;
-    [[maybe_unused]] Acc before[kLines];
-    if constexpr (kMayBeExact) {
-#pragma unroll
-      for (int j = 0; j < kLines; ++j) before[j] = sums[j], sums[j] = stages ? 0.f : sums[j];
-    }
-    if (args.along_k)
-      products ? multiply.template operator()<kMayBeExact, true>() : multiply.template operator()<false, true>();
+    if (std::is_same_v<T, float> && args.simt.exact && p.k <= gemv::kExact)
+      multiply.template operator()<std::is_same_v<T, float>>();
     else
-      products ? multiply.template operator()<kMayBeExact, false>() : multiply.template operator()<false, false>();
-    if constexpr (kMayBeExact) {
-      if (stages) {
-#pragma unroll
-        for (int j = 0; j < kLines; ++j) {
-          Compensated total{before[j], off[j]};
-          total.add({sums[j], 0});
-          sums[j] = total.sum, off[j] = total.off;
-        }
-      }
-    }
+      multiply.template operator()<false>();
     const std::int64_t chunk = now.chunk;
     advance(now);
     if (now.chunk == chunk) continue;

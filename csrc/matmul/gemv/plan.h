@@ -1,13 +1,19 @@
-// The plan of the kernels for at most four rows or columns on CUDA cores: gemv/gemv.cuh and gemv/dot.cuh.
+// The plan of the kernels for at most four rows or columns on CUDA cores: gemv/gemv.cuh, gemv/dot.cuh and gemv/sweep.cuh.
 //
 // Order of additions. gemv: that of simt/plan.h, so that a row's bits are those of any tile (except with gemv_is_exact, which
-// batch-invariant problems do not use). dot (fp32, the large operand along k): one of its own, which depends on N and K (with
-// few columns: on M and K) and on alignment, the same for 1 to 4 rows; batch-invariant problems do not use it.
+// batch-invariant problems do not use). dot and sweep (fp32): orders of their own, which depend on N and K (with few columns:
+// on M and K), the same for 1 to 4 rows; batch-invariant problems do not use them.
 #pragma once
 #include "matmul/order.h"
 #include "matmul/problem.h"
 
 namespace xgemm::matmul {
+
+enum class GemvKernel : std::uint8_t {
+  gemv,  ///< every dtype and layout
+  dot,   ///< fp32, the large operand along k
+  sweep  ///< fp32, the large operand along its rows (B) or columns (A)
+};
 
 /// Rows or columns that the kernels take, and the chunks whose sums a block of gemv/gemv.cuh can hold.
 inline constexpr std::int64_t kGemvLines = 4, kGemvMaxChunks = 32;
@@ -18,14 +24,20 @@ inline bool gemv_is_exact(const Problem& p) {
 }
 
 struct GemvPlan {
-  bool dot;
-  std::int64_t chunk, chunks, splits;  ///< gemv: as SimtPlan has them
+  GemvKernel kernel;
+  std::int64_t chunk, chunks;  ///< gemv: as SimtPlan has them
+  std::int64_t splits;         ///< gemv: blocks that share a tile's chunks; sweep: blocks of a cluster, which share a tile's k
+  std::int64_t tiles;          ///< sweep: of all batches
   std::int64_t workspace_bytes;
+  bool many;       ///< sweep: several blocks an SM, of half as many warps
   double seconds;  ///< predicted
 };
 
 /// gemv/dot.cuh: is its large operand B (else A)?
 inline bool dot_streams_b(const Problem& p) { return p.m <= kGemvLines && b_along_k(p); }
+
+/// gemv/sweep.cuh: the same, if it serves the problem.
+inline bool sweep_streams_b(const Problem& p) { return p.m <= kGemvLines && p.b.col_stride == 1; }
 
 /// Floats of a line of x that dot copies to shared memory if it is not along k: all elements of strided quads, and 16 bytes so
 /// that lines begin in different banks. It does so if there is room for kGemvLines lines.

@@ -32,14 +32,24 @@ bool serves_mma(const Problem& p) {
          (p.b.row_stride == 1 || p.b.col_stride == 1);
 }
 
-/// Counts in 32 bits.
-bool serves_sliced(const Problem& p) {
+/// The same by kernels that count in 32 bits.
+bool serves_short_fp32(const Problem& p) {
   constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 4096;
   const auto steps = [](const Operand& x) {
     return std::min(x.row_stride, x.col_stride) >= 0 && std::max(x.row_stride, x.col_stride) < kLimit / 4;
   };
-  return serves_fp32(p) && std::max({p.m, p.n, p.k}) < kLimit && steps(p.a) && steps(p.b) &&
-         ceil_div(p.m, 32) * ceil_div(p.n, 32) < (std::int64_t{1} << 27) / p.batches;
+  return serves_fp32(p) && std::max({p.m, p.n, p.k}) < kLimit && steps(p.a) && steps(p.b);
+}
+
+bool serves_sliced(const Problem& p) {
+  return serves_short_fp32(p) && ceil_div(p.m, 32) * ceil_div(p.n, 32) < (std::int64_t{1} << 27) / p.batches;
+}
+
+bool serves_sweep(const Problem& p) {
+  const bool of_b = sweep_streams_b(p), of_a = p.n <= kGemvLines && p.a.row_stride == 1;
+  const std::int64_t lines = of_b ? p.n : p.m;
+  return serves_short_fp32(p) && (of_b || of_a) && lines >= 32 &&
+         ceil_div(lines, kSweepColumns) < (std::int64_t{1} << 27) / p.batches;
 }
 
 bool serves_dot(const Problem& p) {
@@ -51,7 +61,7 @@ bool serves_dot(const Problem& p) {
 /// Every name that forces a plan.
 const std::vector<std::string>& all_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> found{"gemv", "dot", "wgmma_few_rows"};
+    std::vector<std::string> found{"gemv", "dot", "sweep", "wgmma_few_rows"};
     const auto family = [&](std::string_view any, const auto& tiles) {
       found.emplace_back(any);
       for (const TileInfo& tile : tiles) found.emplace_back(tile.name);
@@ -70,11 +80,12 @@ std::string_view without_splits(std::string_view forced) { return forced.substr(
 
 Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const auto asked = [&](std::string_view family) { return forced.empty() || forced.starts_with(family); };
-  const bool few = std::min(p.m, p.n) <= kGemvLines && (asked("gemv") || asked("dot") || forced == "simt");
+  const bool few = std::min(p.m, p.n) <= kGemvLines, simt = forced == "simt";
   const bool hopper = gpu.major == 9 && std::min(p.m, p.n) >= 1 && std::max(p.m, p.n) <= kMostLines, any_k = hopper && p.k >= 1,
              tma = any_k && p.k <= kMostLines;
-  return {.gemv = few && forced != "dot",
-          .dot = few && forced != "gemv" && serves_dot(p),
+  return {.gemv = few && (simt || asked("gemv")),
+          .dot = few && (simt || asked("dot")) && serves_dot(p),
+          .sweep = few && asked("sweep") && any_k && serves_sweep(p),
           .simt = asked("simt"),
           .fp64 = asked("fp64") && hopper && p.dtype == DType::f64 && p.n > kGemvLines && p.k <= kMostLines,
           .mma = asked("mma") && any_k && serves_mma(p),

@@ -39,13 +39,15 @@ struct Least {
 
 // CUDA cores. A launch; the time of loads by element relative to vectors.
 constexpr double kSimtLaunch = 3.42, kSimtElements = 2;
-constexpr double kGemvLaunch = 4.3, kDotLaunch = 1.2;
+constexpr double kGemvLaunch = 4.3, kDotLaunch = 1.2, kSweepLaunch = 2.45;
 // gemv: a CTA's start and end; of a warp 128 bytes of k, whose products a lane adds one after another, and more (times that) by
-// element, or for x by element; the share of memory's rate that it reaches.
-constexpr double kGemvStart = 4.5, kGemvStage = 0.362, kGemvOfX = 0.5, kGemvRate = 0.92;
+// element, or for x by element.
+constexpr double kGemvStart = 4.5, kGemvStage = 0.362, kGemvOfX = 0.5;
 constexpr double kDotWarpBytes = 3.3e9;              // per second: a warp of dot has some loads in flight
 constexpr double kDotStaged = 1.5, kDotCopy = 3.0;   // dot whose small operand is copied to shared memory: time; microseconds
 constexpr double kDotLine = 0.06, kDotRow = 0.0248;  // of an SM: a warp's start; its lanes' sum of each row
+constexpr double kSweepExactRow = 0.416;             // of an SM: a tile's row if each product's rounding is kept
+constexpr double kSweepBlocksForMemory = 25.4;       // fewer do not reach the memory's rate
 
 GemvPlan offer_gemv(const Question& q) {
   const Problem& p = q.p;
@@ -65,7 +67,7 @@ GemvPlan offer_gemv(const Question& q) {
     plan.splits = splits;
     plan.workspace_bytes = splits > 1 ? planes * p.batches * p.m * p.n * plan.chunks * accumulator_bytes(p.dtype) : 0;
     least.consider(plan, kGemvLaunch + (splits > 1 ? kNextLaunch : 0) +
-                             std::max(q.move(of_b ? q.bytes_b : q.bytes_a) / kGemvRate, waves * (kGemvStart + stages * stage)));
+                             std::max(q.move(of_b ? q.bytes_b : q.bytes_a), waves * (kGemvStart + stages * stage)));
   });
   return *least.best;
 }
@@ -79,10 +81,25 @@ GemvPlan offer_dot(const Question& q) {
   const double slower = stages ? kDotStaged : strided ? 4 * kDotStaged : 1;
   const double rate = std::min(q.machine.read_bytes / slower, warps * kDotWarpBytes);
   GemvPlan plan{};
-  plan.dot = true, plan.chunk = q.chunk, plan.chunks = q.chunks, plan.splits = 1;
+  plan.kernel = GemvKernel::dot, plan.chunk = q.chunk, plan.chunks = q.chunks, plan.splits = 1;
   plan.seconds = 1e-6 * (kDotLaunch + (stages ? kDotCopy : 0) +
                          std::max(1e6 * 4 * all * static_cast<double>(p.k) / rate,
                                   warps / q.gpu.sm_count * (kDotLine + static_cast<double>(rows) * kDotRow)));
+  return plan;
+}
+
+GemvPlan offer_sweep(const Question& q) {
+  const Problem& p = q.p;
+  const bool of_b = sweep_streams_b(p);
+  const std::int64_t lines = of_b ? p.n : p.m;
+  GemvPlan plan{};
+  plan.kernel = GemvKernel::sweep, plan.splits = sweep_splits(lines, p.k);
+  plan.tiles = ceil_div(lines, std::int64_t{kSweepColumns}) * p.batches;
+  plan.many = plan.tiles * plan.splits > (plan.splits == 1 ? 1 : 2) * q.gpu.sm_count;
+  const double busy = std::min(1.0, static_cast<double>(plan.tiles * plan.splits) / kSweepBlocksForMemory);
+  const double exact =
+      p.k <= kSweepExact ? static_cast<double>(ceil_div(plan.tiles, q.gpu.sm_count) * std::min(p.m, p.n)) * kSweepExactRow : 0;
+  plan.seconds = 1e-6 * (kSweepLaunch + exact + q.move(of_b ? q.bytes_b : q.bytes_a) / busy);
   return plan;
 }
 
@@ -181,8 +198,9 @@ SimtPlan offer_simt(const Question& q) {
 // A gemv reads the large operand at the memory's rate; no tile beats that.
 Candidate offer_cuda_cores(const Question& q) {
   Least<GemvPlan> least;
-  if (q.legal.gemv) least.offer(offer_gemv(q));
+  if (q.legal.gemv && !q.legal.sweep) least.offer(offer_gemv(q));  // sweep reads the same in one launch: always faster
   if (q.legal.dot) least.offer(offer_dot(q));
+  if (q.legal.sweep) least.offer(offer_sweep(q));
   return least.best ? Candidate(*least.best) : offer_simt(q);
 }
 

@@ -42,12 +42,12 @@ void launch_kernel(SimtTile planned, const SimtArguments& args, cudaStream_t str
   });
 }
 
-template <class T, int kLines>
+template <class T, int kLines, bool kAlongK>
 void launch_gemv(const GemvArguments& args, cudaStream_t stream) {
   const Problem& p = args.simt.problem;
   const std::int64_t tiles = ((args.stream_b ? p.n : p.m) + 31) / 32;
   constexpr int kShared = gemv::kSharedBytes<T, kLines>;
-  constexpr auto kGemv = gemv_kernel<T, kLines>;
+  constexpr auto kGemv = gemv_kernel<T, kLines, kAlongK>;
   if constexpr (kShared > 48 * 1024) allow_shared<kGemv, kShared>();
   kGemv<<<grid_of(tiles * p.batches * args.simt.splits), gemv::kThreads, kShared, stream>>>(args);
 }
@@ -59,10 +59,13 @@ void launch_gemv(const SimtArguments& simt, cudaStream_t stream) {
   // x is always laid out along k; its pieces are vectors only if they run that way in memory.
   const GemvArguments args{.simt = simt,
                            .stream_b = stream_b,
-                           .along_k = stream_b ? simt.b.along_k : simt.a.along_k,
                            .x_vectors = stream_b ? a_vectors && simt.a.along_k : b_vectors && simt.b.along_k,
                            .w_vectors = stream_b ? b_vectors : a_vectors};
-  std::min(p.m, p.n) == 1 ? launch_gemv<T, 1>(args, stream) : launch_gemv<T, 4>(args, stream);
+  const bool along_k = stream_b ? simt.b.along_k : simt.a.along_k;
+  if (std::min(p.m, p.n) == 1)
+    along_k ? launch_gemv<T, 1, true>(args, stream) : launch_gemv<T, 1, false>(args, stream);
+  else
+    along_k ? launch_gemv<T, 4, true>(args, stream) : launch_gemv<T, 4, false>(args, stream);
 }
 
 inline SimtArguments simt_arguments(const Problem& p, const auto& plan, void* workspace) {
