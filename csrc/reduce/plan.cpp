@@ -208,7 +208,9 @@ Plan make_plan(const char* op, const Problem& problem, const DeviceProperties& g
     case LayoutClass::small_tile: return finished(op, plan_elements(layout, kElementThreads), layout);
     case LayoutClass::short_columns: return finished(op, plan_short_columns(layout, gpu.sm_count), layout);
     case LayoutClass::columns:
-    case LayoutClass::folded: return finished(op, plan_columns(layout, kind == LayoutClass::folded, gpu), layout);
+    case LayoutClass::folded:
+      if (layout.state == State::cross_entropy && problem.loss.smoothing == 0) layout.state = State::plain_cross_entropy;
+      return finished(op, plan_columns(layout, kind == LayoutClass::folded, gpu), layout);
     case LayoutClass::rows: break;
   }
   return finished(op, plan_rows(layout, gpu), layout);
