@@ -18,8 +18,7 @@ void launch(const Plan& plan, const void* in, void* out, const Workspace& worksp
     case State::maximum: return go(launch_maximum_rows, launch_maximum_columns);
     case State::index: return go(launch_index_rows, launch_index_columns);
     case State::logsumexp: return go(launch_logsumexp_rows, launch_logsumexp_columns);
-    case State::cross_entropy:
-    case State::plain_cross_entropy: return go(launch_cross_entropy_rows, launch_cross_entropy_columns);
+    case State::cross_entropy: return go(launch_cross_entropy_rows, launch_cross_entropy_columns);
     case State::mean_loss: return launch_mean_loss(std::get<RowPlan>(plan.kernel), in, out, workspace, stream);
   }
 }

@@ -23,8 +23,8 @@ struct Source {
   std::span<const std::int64_t> sizes, strides;
 };
 
-/// What a kernel keeps for one output during the reduction. plain_cross_entropy: of columns without label smoothing.
-enum class State : std::uint8_t { sum, maximum, index, logsumexp, cross_entropy, plain_cross_entropy, mean_loss };
+/// What a kernel keeps for one output during the reduction.
+enum class State : std::uint8_t { sum, maximum, index, logsumexp, cross_entropy, mean_loss };
 State state_of(Kind kind);
 std::size_t state_bytes(State state, DType dtype);
 
