@@ -17,7 +17,7 @@ DRIVER = r"""
 #include "softmax/plan.h"
 using namespace xgemm;
 // a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: a Kind, 17 softmax, 18 division,
-// 19 scaled_masked_softmax, 20 the tests for dense rows; 100 more: with batch invariance, 200 more: with label smoothing
+// 19 scaled_masked_softmax, 20 the tests for dense rows; 100 more: with batch invariance, 200: label smoothing
 int main() {
   int what, dtype, sms, major, rank;
   unsigned long long mask;

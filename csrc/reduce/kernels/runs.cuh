@@ -17,7 +17,7 @@ enum class Runs : std::uint8_t { none, aligned, few_lanes, shifted_rows, shifted
 template <Runs kRuns>
 inline constexpr bool kIsShifted = kRuns == Runs::shifted_rows || kRuns == Runs::shifted_splits;
 
-/// Other operators read few lanes' rows in the kernel for aligned rows, as fast.
+/// Other operators read few lanes' rows in the kernel for aligned rows, nearly as fast.
 template <class Op>
 inline constexpr bool kHasFewLanes = Op::kFindsLater || Op::kTotal;
 
