@@ -20,7 +20,7 @@ bool in_vectors(const DimList& list, std::int64_t width) {
 int threads_of(const Layout& layout) {
   const auto width = static_cast<std::size_t>(layout.width);
   const std::size_t position = width == 8 ? 4 : width == 4 ? 8 : 16;
-  return column_threads(layout.state == State::index ? position : state_bytes(layout.state, layout.arguments.in), width);
+  return column_threads(layout.state == State::index ? position : layout.state_bytes, width);
 }
 
 /// The most lanes of a folded tile: then the positions of a thread are misaligned alike for any stride.

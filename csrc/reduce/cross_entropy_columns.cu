@@ -4,7 +4,8 @@
 namespace xgemm::reduce {
 
 void launch_cross_entropy_columns(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  launch_floating_columns<CrossEntropy>(plan, in, out, workspace, stream);
+  if (reduction_of(plan).loss.smoothing != 0) return launch_floating_columns<CrossEntropy>(plan, in, out, workspace, stream);
+  launch_floating_columns<PlainCrossEntropy>(plan, in, out, workspace, stream);
 }
 
 }  // namespace xgemm::reduce

@@ -38,6 +38,7 @@ Layout layout_of(const char* op, const Problem& problem) {
       .gone = {},
       .arguments = {.kind = problem.kind, .in = source.dtype, .out = problem.out, .pairs = problem.pairs, .loss = problem.loss},
       .state = state_of(problem.kind),
+      .state_bytes = state_bytes(state_of(problem.kind), source.dtype),
       .width = static_cast<std::int64_t>(16 / size_of(source.dtype)),
       .address = reinterpret_cast<std::uintptr_t>(source.data),
       .batch_invariant = problem.batch_invariant};
@@ -145,7 +146,7 @@ Plan finished(const char* op, Kernel kernel, const Layout& layout) {
   Plan plan{.kernel = kernel};
   if (states == 0) return plan;
   plan.counter_bytes = static_cast<std::size_t>(round_up(groups * 4, 256));
-  plan.workspace_bytes = plan.counter_bytes + static_cast<std::size_t>(states) * state_bytes(layout.state, kernel.in);
+  plan.workspace_bytes = plan.counter_bytes + static_cast<std::size_t>(states) * layout.state_bytes;
   return plan;
 }
 
@@ -208,7 +209,10 @@ Plan make_plan(const char* op, const Problem& problem, const DeviceProperties& g
     case LayoutClass::small_tile: return finished(op, plan_elements(layout, kElementThreads), layout);
     case LayoutClass::short_columns: return finished(op, plan_short_columns(layout, gpu.sm_count), layout);
     case LayoutClass::columns:
-    case LayoutClass::folded: return finished(op, plan_columns(layout, kind == LayoutClass::folded, gpu), layout);
+    case LayoutClass::folded:
+      if (layout.state == State::cross_entropy && problem.loss.smoothing == 0)
+        layout.state_bytes = state_bytes(State::logsumexp, problem.source.dtype);
+      return finished(op, plan_columns(layout, kind == LayoutClass::folded, gpu), layout);
     case LayoutClass::rows: break;
   }
   return finished(op, plan_rows(layout, gpu), layout);

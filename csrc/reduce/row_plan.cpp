@@ -127,7 +127,7 @@ RowPlan plan_rows(const Layout& layout, const DeviceProperties& gpu) {
   if (!runs && plan.vectors <= (few ? kStep : kSplitVectors))
     plan_short_rows(plan, few, kCtasPerSm * std::max(gpu.sm_count, 1));
   else
-    plan_split_rows(plan, few, runs ? plan.length / plan.run : 1, gpu, state_bytes(layout.state, plan.in));
+    plan_split_rows(plan, few, runs ? plan.length / plan.run : 1, gpu, layout.state_bytes);
   return plan;
 }
 

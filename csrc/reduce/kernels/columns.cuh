@@ -347,7 +347,8 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
     in = ptx::grid_wait(in);
   }
 
-  const Convert<T> convert(plan);
+  Convert<T> convert(plan);
+  if constexpr (Op::kTotal) convert.smooths = true;  // PlainCrossEntropy does without
   ColumnStates<Op, Part<Op>> parts;
   parts.clear(static_cast<int>(threadIdx.x) >> (31 - __clz(plan.lanes)));
   int shift = 0;  // elements of a thread's blocks before its columns

@@ -32,15 +32,14 @@ struct ForColumns<MaximumIndex<T>> {
 
 template <class RowOp>
 void launch_columns(const ShortColumnPlan& plan, const void* in, void* out, const Workspace&, cudaStream_t stream) {
-  using T = typename RowOp::T;
+  using Op = typename ForColumns<RowOp>::type;
+  using T = typename Op::T;
   if constexpr (std::is_same_v<typename RowOp::Extra, NoExtra> && sizeof(T) < 8) {
-    const auto go = [&]<class Op, int kWidth>() {
-      Grid grid = grid_of(plan);
-      grid.shared_bytes = static_cast<std::size_t>(short_column_bytes<Op>(plan));
-      enqueue(reduce_short_columns<Op, kWidth>, grid, stream, plan, in, out);
-    };
-    if (plan.width > 1) return go.template operator()<typename ForColumns<RowOp>::type, Pack<T>::kCount>();
-    go.template operator()<typename OfValues<RowOp>::type, 1>();
+    Grid grid = grid_of(plan);
+    grid.shared_bytes = static_cast<std::size_t>(short_column_bytes<Op>(plan));
+    const auto go = [&](auto* kernel) { enqueue(kernel, grid, stream, plan, static_cast<const T*>(in), out); };
+    if (plan.width > 1) return go(reduce_short_columns<Op, Pack<T>::kCount>);
+    go(reduce_short_columns<Op, 1>);
   } else {
     throw UnplannedDType();
   }

@@ -7,18 +7,16 @@
 
 namespace xgemm::reduce {
 
-/// What reads a row: the general kernel, or reduce_runs for aligned or shifted rows.
-enum class Runs : std::uint8_t { none, aligned, shifted };
-
-/// Rows of one split must be evenly spaced, their results contiguous.
+/// Results must be contiguous.
 template <class T>
 Runs runs_of(const RowPlan& plan, const void* in) {
   const std::int64_t width = Pack<T>::kCount, pitch = plan.kept.stride[0];
   const bool one = plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.out[0] == 1);
-  if (plan.splits_per_run > 0) return Runs::shifted;
+  if (plan.splits_per_run > 0) return Runs::shifted_splits;
   if (!plan.vector || plan.reduced.dims != 1 || !one) return Runs::none;
-  const bool aligned = plan.length % width == 0 && pitch % width == 0 && reinterpret_cast<std::uintptr_t>(in) % 16 == 0;
-  return aligned ? Runs::aligned : Runs::shifted;
+  if (plan.length % width == 0 && pitch % width == 0 && reinterpret_cast<std::uintptr_t>(in) % 16 == 0)
+    return plan.lanes == kWarpSize ? Runs::aligned : Runs::few_lanes;
+  return plan.splits == 1 ? Runs::shifted_rows : Runs::shifted_splits;
 }
 
 template <class Op, class Kernel>
@@ -34,13 +32,21 @@ void enqueue_rows(Kernel* kernel, const RowPlan& plan, const void* in, void* out
 template <class Op>
 void launch_rows(const RowPlan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   using T = typename Op::T;
+  const auto go = [&](auto* kernel) { enqueue_rows<Op>(kernel, plan, in, out, workspace, stream); };
   if constexpr (sizeof(T) < 8) {
-    const Runs runs = runs_of<T>(plan, in);
-    if (runs == Runs::aligned) return enqueue_rows<Op>(reduce_runs<Op, false>, plan, in, out, workspace, stream);
-    if (runs == Runs::shifted && (kHasSplits<Op, true> || plan.splits == 1))
-      return enqueue_rows<Op>(reduce_runs<Op, true>, plan, in, out, workspace, stream);
+    switch (runs_of<T>(plan, in)) {
+      case Runs::none: break;
+      case Runs::few_lanes:
+        if constexpr (kHasFewLanes<Op>) return go(reduce_runs<Op, Runs::few_lanes>);
+        [[fallthrough]];
+      case Runs::aligned: return go(reduce_runs<Op, Runs::aligned>);
+      case Runs::shifted_rows: return go(reduce_runs<Op, Runs::shifted_rows>);
+      case Runs::shifted_splits:
+        if constexpr (kHasShiftedSplits<Op>) return go(reduce_runs<Op, Runs::shifted_splits>);
+        break;
+    }
   }
-  enqueue_rows<Op>(reduce_rows<Op>, plan, in, out, workspace, stream);
+  go(reduce_rows<Op>);
 }
 
 template <template <class> class Op>

@@ -1,14 +1,29 @@
 // Reduces evenly spaced rows of stride 1, in the order of reduce_rows but without the code for other layouts, which would take
 // most of a short row's issue slots.
 //
-// Layouts: aligned (whole vectors at multiples of 16 bytes), or shifted (any number of elements at any address; rows of several
-//   splits may lie anywhere and consist of several runs). Architectures: sm_80 and later. Limits, order of additions, floor:
-//   rows.cuh. The first vectors of a split (or short row) are loaded before the lanes of the previous one are joined; the results
-//   of as many short rows as a row has lanes are stored together.
+// Layouts: `Runs`. Architectures: sm_80 and later. Limits, order of additions, floor: rows.cuh. The first vectors of a split (or
+//   short row) are loaded before the lanes of the previous one are joined; the results of as many short rows as a row has lanes
+//   are stored together.
 #pragma once
 #include "reduce/kernels/row_splits.cuh"
 
 namespace xgemm::reduce {
+
+/// Layouts of reduce_runs, whose rows are evenly spaced: whole vectors at multiples of 16 bytes (few_lanes: less than a warp
+/// shares a row), or any number of elements at any address, of one split (shifted_rows) or several (shifted_splits; these rows
+/// may lie anywhere and consist of several runs). none: any other layout.
+enum class Runs : std::uint8_t { none, aligned, few_lanes, shifted_rows, shifted_splits };
+
+template <Runs kRuns>
+inline constexpr bool kIsShifted = kRuns == Runs::shifted_rows || kRuns == Runs::shifted_splits;
+
+/// Other operators read few lanes' rows in the kernel for aligned rows, nearly as fast.
+template <class Op>
+inline constexpr bool kHasFewLanes = Op::kFindsLater || Op::kTotal;
+
+/// Shifted splits of operators that need more registers are as fast in reduce_rows.
+template <class Op>
+inline constexpr bool kHasShiftedSplits = !(Op::kFindsLater || Op::kTotal);
 
 /// kRowBlocks for a kernel that loads the next row's vectors while it holds this row's state. ptxas converts all fp16 values at
 /// once, before their exponentials; before sm_90 that is one register too many for three CTAs.
@@ -17,16 +32,18 @@ inline constexpr int kHalfRowBlocks = 2;
 #else
 inline constexpr int kHalfRowBlocks = 3;
 #endif
-template <class Op, bool kShifted>
+template <class Op, Runs kRuns>
 inline constexpr int kRunBlocks = [] {
   using T = typename Op::T;
-  const bool pairs_of_half = std::is_same_v<T, half> && sizeof(typename Op::State) > 4 && !Op::kOrdered;
-  const int aligned = pairs_of_half ? kHalfRowBlocks : kRowBlocks<Op>;
-  return kShifted && Op::kTotal ? aligned - 1 : aligned;
+  const bool large_of_half = std::is_same_v<T, half> && sizeof(typename Op::State) > 4;
+  const int aligned = large_of_half && !Op::kOrdered ? kHalfRowBlocks : kRowBlocks<Op>;
+  // Byte shifts take registers too.
+  const bool more = Op::kTotal || large_of_half || (Op::kFindsLater && sizeof(T) == 4);
+  return kRuns == Runs::shifted_rows && more ? aligned - 1 : aligned;
 }();
 
 /// Where the items of a CTA lie: short rows (`whole`), or splits of one row.
-template <class T, bool kShifted>
+template <class T, Runs kRuns>
 struct RunItems {
   static constexpr int kWidth = Pack<T>::kCount;
   const RowPlan& plan;
@@ -35,7 +52,7 @@ struct RunItems {
   int items;
   bool whole;
 
-  __device__ __forceinline__ bool several_runs() const { return kShifted && plan.splits_per_run > 0; }
+  __device__ __forceinline__ bool several_runs() const { return kRuns == Runs::shifted_splits && plan.splits_per_run > 0; }
   /// A split's index within its run.
   __device__ __forceinline__ std::int64_t in_run(int item) const {
     const std::int64_t split = first + item;
@@ -52,25 +69,22 @@ struct RunItems {
     return static_cast<int>(whole ? plan.full : min(plan.split_vectors, plan.full - in_run(item) * plan.split_vectors));
   }
   /// Elements of a run after its last whole vector.
-  __device__ __forceinline__ int rest() const { return kShifted ? static_cast<int>(plan.run % kWidth) : 0; }
+  __device__ __forceinline__ int rest() const { return kIsShifted<kRuns> ? static_cast<int>(plan.run % kWidth) : 0; }
   __device__ __forceinline__ int rest(int item) const {
     const std::int64_t last = (several_runs() ? plan.splits_per_run : plan.splits) - 1;
     return item < items && (whole || in_run(item) == last) ? rest() : 0;
   }
 };
 
-/// Shifted splits of operators that need more registers are as fast in reduce_rows.
-template <class Op, bool kShifted>
-inline constexpr bool kHasSplits = !kShifted || !(Op::kFindsLater || Op::kTotal);
-
-template <class Op, bool kShifted>
-__global__ void __launch_bounds__(kRowThreads, (kRunBlocks<Op, kShifted>))
+template <class Op, Runs kRuns>
+__global__ void __launch_bounds__(kRowThreads, (kRunBlocks<Op, kRuns>))
     reduce_runs(const __grid_constant__ RowPlan plan, const typename Op::T* __restrict__ in, void* __restrict__ out,
                 unsigned* counters, typename Op::State* partials) {
   using T = typename Op::T;
   using State = typename Op::State;
   constexpr int kWidth = Pack<T>::kCount;
-  constexpr bool kSplits = kHasSplits<Op, kShifted>;
+  constexpr bool kShifted = kIsShifted<kRuns>, kSplits = kRuns == Runs::aligned || kRuns == Runs::shifted_splits;
+  constexpr bool kWarp = kRuns == Runs::shifted_splits || (kRuns == Runs::aligned && kHasFewLanes<Op>);  // all of its lanes
   extern __shared__ uint4 shared[];
   State* const states = reinterpret_cast<State*>(shared);
   __shared__ ptx::Barrier arrived;
@@ -80,19 +94,19 @@ __global__ void __launch_bounds__(kRowThreads, (kRunBlocks<Op, kShifted>))
   in = ptx::grid_wait(in);
 
   const Convert<T> convert(plan);
-  const int lanes = plan.lanes, log2_lanes = 31 - __clz(lanes), step = kUnroll * lanes;
+  const int lanes = kWarp ? kWarpSize : plan.lanes, log2_lanes = 31 - __clz(lanes), step = kUnroll * lanes;
   const int thread = static_cast<int>(threadIdx.x), lane = thread & (lanes - 1),
             teams = static_cast<int>(blockDim.x) >> log2_lanes;
   // If addresses matter, the short rows of a warp are eight rows apart, so that all have the same misalignment.
   const int in_warp = (thread % kWarpSize) >> log2_lanes, apart = kShifted ? kRowWarps : 1;
   const int team = kShifted ? in_warp * kRowWarps + thread / kWarpSize : thread >> log2_lanes;
-  const bool whole = !kSplits || plan.splits == 1;
+  const bool whole = !kSplits || (kRuns == Runs::aligned && plan.splits == 1);
   const auto [row, first, items] = work_of_cta(plan, whole);
   State* const kept_states = place_of_states(plan, states, partials, row, first);
   const std::int64_t row_pitch = plan.kept.stride[0], pitch = whole ? row_pitch : plan.split_vectors * kWidth;
   IndexMap::Pair at{row * row_pitch, row};
-  if (kShifted && !whole) at = plan.kept.offsets(row);
-  const RunItems<T, kShifted> run{plan, in + at.in, first, pitch, items, whole};
+  if constexpr (kRuns == Runs::shifted_splits) at = plan.kept.offsets(row);
+  const RunItems<T, kRuns> run{plan, in + at.in, first, pitch, items, whole};
   const T* base = run.base(team);
 
   [[maybe_unused]] const ShiftedRows<T> shifted{lanes, lane};

@@ -1,6 +1,6 @@
-// Reduces columns of up to 1024 positions that lie side by side. A thread reads kWidth columns at once: one (Op<float> reads fp16
-// and bf16 too), or a vector of 16 bytes. It has all of their positions, or plan.teams threads take eight positions in turn and
-// join their states in shared memory. A CTA has `lanes` threads side by side.
+// Reduces columns of up to 1024 positions that lie side by side. A thread reads kWidth columns at once: one, or a vector of 16
+// bytes. It has all of their positions, or plan.teams threads take eight positions in turn and join their states in shared
+// memory. A CTA has `lanes` threads side by side.
 //
 // Layouts: one reduced dim, any stride. kWidth > 1: aligned vectors, which plan.kept maps; results contiguous in their order.
 // Order of additions: eight positions as a tree, a thread's trees in two chains, then the teams in order.
@@ -71,29 +71,10 @@ int short_column_bytes(const ShortColumnPlan& plan) {
   return short_column_state_bytes<Op>(plan) + (plan.width > 1 ? plan.lanes * plan.width * plan.result_bytes : 0);
 }
 
-/// Loads `count` positions of a thread, from offset `at` on, and padding behind them.
-template <class Op, int kWidth>
-__device__ __forceinline__ void load_tree(const ShortColumnPlan& plan, const void* in, std::int64_t at, int count,
-                                          [[maybe_unused]] const Convert<typename Op::T>& convert, uint4 (&raw)[kTree]) {
-  using T = typename Op::T;
-  const std::int64_t stride = plan.reduced.stride[0];
-  if constexpr (kWidth > 1) {
-    const T* p = static_cast<const T*>(in) + at;
-#pragma unroll
-    for (int j = 0; j < kTree; ++j, p += stride) raw[j] = j < count ? load_aligned16(p) : padding<Op>(plan);
-  } else {
-    T x[kTree];
-#pragma unroll
-    for (T& value : x) value = Op::kOrdered ? convert.unflip(Op::neutral()) : Op::neutral();
-    load_values(plan.in, in, x, [&](int j) { return at + j * stride; }, [&](int j) { return j < count; });
-#pragma unroll
-    for (int j = 0; j < kTree; ++j) raw[j] = {reinterpret_cast<const unsigned&>(x[j]), 0, 0, 0};
-  }
-}
-
 template <class Op, int kWidth>
 __global__ void __launch_bounds__(most_short_column_threads(kWidth * sizeof(typename Op::T)))
-    reduce_short_columns(const __grid_constant__ ShortColumnPlan plan, const void* __restrict__ in, void* __restrict__ out) {
+    reduce_short_columns(const __grid_constant__ ShortColumnPlan plan, const typename Op::T* __restrict__ in,
+                         void* __restrict__ out) {
   using T = typename Op::T;
   using S = Part<Op>;
   constexpr bool kVectors = kWidth > 1;
@@ -114,15 +95,25 @@ __global__ void __launch_bounds__(most_short_column_threads(kWidth * sizeof(type
   ptx::grid_release();
   in = ptx::grid_wait(in);
 
+  const auto load = [](const T* p) {
+    if constexpr (kVectors) return load_aligned16(p);
+    Pack<T> single{};
+    single.values[0] = *p;
+    return as_raw(single);
+  };
   ShortColumns<Op, kWidth> columns(kTree * team);
 #pragma unroll 1
   for (int e = kTree * team; exists && e < length; e += kTree * plan.teams) {
     uint4 raw[kTree];
+    const T* p = in + at.in + e * stride;
     // Two loops of loads: the branch also keeps ptxas from placing loads after the first additions.
-    if (e + kTree <= length)
-      load_tree<Op, kWidth>(plan, in, at.in + e * stride, kTree, convert, raw);
-    else
-      load_tree<Op, kWidth>(plan, in, at.in + e * stride, length - e, convert, raw);
+    if (e + kTree <= length) {
+#pragma unroll
+      for (int j = 0; j < kTree; ++j, p += stride) raw[j] = load(p);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kTree; ++j, p += stride) raw[j] = e + j < length ? load(p) : padding<Op>(plan);
+    }
     columns.add(raw, e, convert);
   }
 

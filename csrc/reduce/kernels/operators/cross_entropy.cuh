@@ -81,4 +81,14 @@ struct CrossEntropy {
   }
 };
 
+/// The same without label smoothing, for columns: a plain sum for each of a thread's columns takes too many registers.
+template <class Element>
+struct PlainCrossEntropy : LogSumExp<Element> {
+  using Extra = Target<Element>;
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<Element>& convert,
+                                                const Pair<Value<Element>>& s, const Extra& extra, void* out, std::int64_t i) {
+    CrossEntropy<Element>::finish(plan, convert, {s, 0}, extra, out, i);
+  }
+};
+
 }  // namespace xgemm::reduce
