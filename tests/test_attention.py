@@ -639,8 +639,8 @@ def test_large_scores_do_not_overflow(device: torch.device) -> None:
     check(q, k, v, attn_mask=torch.full((33, 300), 3e38, device=device))
 
 
-# Of queries and keys: few bits, so that sums of products are exact; scores are finite in fp32. 4.5 and 5: on both sides of the
-# largest that one multiply-add serves (attention/tiles/softmax.cuh).
+# Of queries and keys: few bits, so that sums of products are exact; scores are finite in fp32. 4.5 and 5: on both sides
+# of the largest that one multiply-add serves (attention/tiles/softmax.cuh).
 MAGNITUDES = {
     torch.float16: [1.0, 4.5, 5.0, 2.0**5, 2.0**10, 1.5 * 2.0**15],
     torch.bfloat16: [1.0, 4.5, 5.0, 2.0**10, 133120.0, 2.0**20, 2.0**30, 2.0**50, 2.0**60],
