@@ -134,7 +134,7 @@ def test_every_instantiation(attend: Callable[[list[Case]], list[Served]]) -> No
     assert {s.tile for s in served} == {0, 1, 2} and not any(s.failed for s in served)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_random_cases(attend: Callable[[list[Case]], list[Served]], seed: int) -> None:
     draw = random.Random(seed)
     cases = []

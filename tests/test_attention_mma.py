@@ -36,7 +36,7 @@ def test_every_instantiation(attend: Attend) -> None:
     assert served == {(tile, mask) for tile in "012" for mask in range(4)}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_random_cases(attend: Attend, seed: int) -> None:
     draw = random.Random(seed)
     cases = []

@@ -26,7 +26,7 @@ attend = attend_fixture("attention_wgmma", SOURCES)
 def test_every_instantiation(attend: Attend) -> None:
     """Each tile with each kind of mask, one row tile and several, ragged."""
     cases = [
-        varied_case(seed, 3, 2, 2, 2, sq, sk, d, dv, seed % 2, mask=mask)
+        varied_case(seed, 3, 1, 2, 2, sq, sk, d, dv, seed % 2, mask=mask)
         for seed, ((d, dv), (sq, sk), mask) in enumerate(
             (sizes, lengths, mask)
             for sizes in HEAD_SIZES
@@ -56,7 +56,7 @@ def test_additive_masks(attend: Attend) -> None:
     limits = {"none": {}, "window": {"first": -70, "last": 30}, "causal": {"last": 1}, "from the end": {"last": 400}}
     cases = [
         Case(
-            *(seed, draw.choice([1, 2, 5]), 2, draw.choice([1, 2]), group, sq, sk, d, d),
+            *(seed, draw.choice([1, 2, 5]), 1, draw.choice([1, 2]), group, sq, sk, d, d),
             **limits[draw.choice(list(limits))],
             bshd=draw.choice([0, 1]),
             mask=2,
@@ -87,7 +87,7 @@ def test_rows_masked_by_large_finite_numbers(attend: Attend) -> None:
     attend([replace(case, seed=d, d=d, dv=d) for d in (64, 96, 128, 256)])
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_random_cases(attend: Attend, seed: int) -> None:
     draw = random.Random(seed)
     cases = []
