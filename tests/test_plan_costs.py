@@ -62,9 +62,9 @@ def test_every_cost_is_found_where_it_stands() -> None:
     found = costs.find()
     values = {cost.name: cost.value for cost in found}
     assert len(values) == len(found) and 80 < len(found) <= 111  # more need a reason
-    text = (costs.CSRC / "matmul" / "plan" / "plan.cpp").read_text()
-    assert f"kMmaElements = {values['plan.kMmaElements']}," in text
-    assert {name.split(".")[0] for name in values} == {"machine", "tiles", "roofline", "plan", "wgmma"}
+    text = (costs.CSRC / "matmul" / "plan" / "candidates.cpp").read_text()
+    assert f"kMmaElements = {values['candidates.kMmaElements']}," in text
+    assert {name.split(".")[0] for name in values} == {"machine", "tiles", "roofline", "candidates", "wgmma"}
     for tile in ("tiles.kHalfStart", "tiles.fp64_16x64.more", "tiles.simt_16x128.block", "tiles.mma_16x64.start"):
         assert values[tile] > 0
     for file in costs.sources():

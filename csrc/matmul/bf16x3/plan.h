@@ -6,7 +6,7 @@
 namespace xgemm::matmul {
 
 inline constexpr int kBf16x3Columns = 128;   ///< of C per CTA: two consumer warpgroups of 64
-inline constexpr int kBf16x3FewPieces = 16;  ///< splits of a tile that one CTA adds; more are added by all its CTAs
+inline constexpr int kBf16x3FewPieces = 16;  ///< of the cost model alone: splits of a tile that one CTA adds (as before split_k/)
 inline constexpr int kBf16x3Block = 64;      ///< k per block, after which sums are promoted
 inline constexpr int kBf16x3Short = 2;       ///< up to so many blocks, tiles are not split and sums are more exact
 
