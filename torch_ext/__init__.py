@@ -4,6 +4,7 @@ Importing this package loads ``libxgemm.so``, which registers the operators. Bes
 
 - documented functions of the same names, here and in :mod:`torch_ext.functional`,
 - modules in :mod:`torch_ext.nn`,
+- :func:`torch_ext.enable`, which runs aten's operators on these kernels in a program that never names them,
 - :func:`torch_ext.replace`, which swaps the operators of a torch model for these.
 """
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from torch_ext import _lazy, _load
 
 if TYPE_CHECKING:
+    from torch_ext._enable import enable
     from torch_ext._mode import batch_invariant, is_batch_invariant, set_batch_invariant
 
 __version__ = "0.1.0"  # the one source: pyproject.toml and CMakeLists.txt read it here
@@ -47,12 +49,14 @@ from torch_ext.replace import replace
 
 
 def __getattr__(name: str) -> object:
-    """The batch-invariant mode on its first use: torch.compile has to know of it, and costs a second to import."""
-    if name not in ("batch_invariant", "is_batch_invariant", "set_batch_invariant"):
+    """What costs time to import, on its first use: the batch-invariant mode asks for torch.compile."""
+    if name in ("batch_invariant", "is_batch_invariant", "set_batch_invariant"):
+        from torch_ext import _mode as module
+    elif name == "enable":
+        from torch_ext import _enable as module
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from torch_ext import _mode
-
-    return globals().setdefault(name, getattr(_mode, name))
+    return globals().setdefault(name, getattr(module, name))
 
 
 _lazy.after_import("torch.distributed.tensor", "torch_ext.distributed")
@@ -67,6 +71,7 @@ __all__ = [
     "attention",
     "batch_invariant",
     "cross_entropy",
+    "enable",
     "gated_linear",
     "is_batch_invariant",
     "linear",

@@ -14,6 +14,7 @@ struct Call {
   Shape out_shape{};                ///< of the caller's result
   Problem problem{};                ///< sizes, scalars and the operands' pointers and matrix strides
   Shape a{}, b{}, c{}, residual{};  ///< the operands' batch strides, one per batch dim
+  const Tensor* out = nullptr;      ///< null: a new tensor; else as ops.h says
 };
 
 /// The product on a GPU.

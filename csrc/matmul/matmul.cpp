@@ -1,7 +1,9 @@
 // matmul, addmm, linear, gated_linear, prepare: torch's semantics -> Problem. run.cpp (GPU) and cpu.cpp multiply.
+#include <algorithm>
 #include <utility>
 
 #include "matmul/call.h"
+#include "matmul/ops.h"
 #include "torch/precision.h"
 #include "torch/register.h"
 
@@ -45,9 +47,9 @@ std::int64_t bytes_prepared([[maybe_unused]] const TensorView& weight, [[maybe_u
 }
 
 /// A checked call on `x`'s device.
-Call call_like(const TensorView& x, const Text& precision) {
+Call call_like(const TensorView& x, Precision precision) {
   Call call{.like = x};
-  call.problem.precision = parse_precision(x.op, precision);
+  call.problem.precision = precision;
   call.problem.dtype = to_dtype(x.dtype);
   return call;
 }
@@ -80,20 +82,19 @@ Shape batch_strides(const TensorView& x, std::size_t matrix_dims, ShapeRef batch
 
 // ---- the ops ----
 
-Tensor matmul(const Tensor& a, const Tensor& b, const Text& precision) {
-  const char* const op = "matmul";
-  const TensorView va = view(op, "a", a), vb = view(op, "b", b);
-  check_operands(va, vb);
+/// a times b as torch.matmul has it, up to its operands' batch dims.
+Call begin_product(const TensorView& va, const TensorView& vb, Precision precision, const Tensor* out) {
+  const char* const op = va.op;
   Call call = call_like(va, precision);
   Problem& p = call.problem;
-  check(va.dim() > 0 && vb.dim() > 0, op, "expected a and b with at least 1 dim, got shapes ", to_string(va.sizes), " and ",
-        to_string(vb.sizes));
+  check(va.dim() > 0 && vb.dim() > 0, op, "expected ", va.name, " and ", vb.name, " with at least 1 dim, got shapes ",
+        to_string(va.sizes), " and ", to_string(vb.sizes));
   const bool row = va.dim() == 1, column = vb.dim() == 1;  // vectors are a row and a column
   p.m = row ? 1 : va.size(-2);
   p.k = va.size(-1);
   p.n = column ? 1 : vb.size(-1);
-  check(p.k == vb.size(column ? -1 : -2), op, "expected a's last dim to equal b's ", column ? "only" : "second-to-last",
-        " dim, got shapes ", to_string(va.sizes), " and ", to_string(vb.sizes));
+  check(p.k == vb.size(column ? -1 : -2), op, "expected ", va.name, "'s last dim to equal ", vb.name, "'s ",
+        column ? "only" : "second-to-last", " dim, got shapes ", to_string(va.sizes), " and ", to_string(vb.sizes));
   call.batch = broadcast(va, va.sizes.first(row ? 0 : va.sizes.size() - 2), vb, vb.sizes.first(column ? 0 : vb.sizes.size() - 2));
   call.out_shape = call.batch;
   if (!row) call.out_shape.push_back(p.m);
@@ -102,39 +103,50 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Text& precision) {
   p.b = operand(vb, column ? vb.stride(-1) : vb.stride(-2), column ? 0 : vb.stride(-1));
   call.a = batch_strides(va, 2, call.batch);
   call.b = batch_strides(vb, 2, call.batch);
-  if (auto out = on_gpu(call)) return *out;
+  call.out = out;
+  return call;
+}
+
+Tensor product(const TensorView& va, const TensorView& vb, Precision precision, const Tensor* out) {
+  check_operands(va, vb);
+  Call call = begin_product(va, vb, precision, out);
+  if (auto result = on_gpu(call)) return *result;
   return matmul_cpu(call, va, vb);
 }
 
-Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha, const Text& precision) {
-  const char* const op = "addmm";
-  const TensorView vi = view(op, "input", input), va = view(op, "mat1", mat1), vb = view(op, "mat2", mat2);
+Tensor product_sum(const TensorView& vi, const TensorView& va, const TensorView& vb, double beta, double alpha,
+                   Precision precision, const Tensor* out) {
   check_operands(va, vb, vi);
-  Call call = call_like(va, precision);
+  Call call = begin_product(va, vb, precision, out);
   Problem& p = call.problem;
-  check(va.dim() == 2 && vb.dim() == 2, op, "expected mat1 and mat2 with 2 dims, got shapes ", to_string(va.sizes), " and ",
-        to_string(vb.sizes));
-  check(va.size(1) == vb.size(0), op, "expected mat1's last dim to equal mat2's first dim, got shapes ", to_string(va.sizes),
-        " and ", to_string(vb.sizes));
-  p.m = va.size(0), p.n = vb.size(1), p.k = va.size(1);
-  call.out_shape = {p.m, p.n};
-  if (beta != 0)
-    p.c = broadcast_operand(vi, call.out_shape, call.c);  // with beta 0 it is not read, so that its NaN and Inf do not show
+  if (beta != 0)  // with beta 0 it is not read, so that its NaN and Inf do not show
+    p.c = broadcast_operand(vi, call.out_shape, call.c, va.dim() == 1, vb.dim() == 1);
   check_range(va, "alpha", alpha);
   check_range(va, "beta", beta);
   p.alpha = alpha, p.beta = beta;
-  p.a = operand(va, va.stride(0), va.stride(1));
-  p.b = operand(vb, vb.stride(0), vb.stride(1));
-  if (beta == 1 && p.c.row_stride == 0) p.bias = std::exchange(p.c, {});  // the same sum to the last bit, and cheaper
-  if (auto out = on_gpu(call)) return *out;
+  const bool one_row = p.c.row_stride == 0 && std::all_of(call.c.begin(), call.c.end(), [](auto step) { return step == 0; });
+  if (beta == 1 && one_row) p.bias = std::exchange(p.c, {});  // the same sum to the last bit, and cheaper
+  if (auto result = on_gpu(call)) return *result;
   return addmm_cpu(call, vi, va, vb);
+}
+
+Tensor matmul_op(const Tensor& a, const Tensor& b, const Text& precision) {
+  return product(view("matmul", "a", a), view("matmul", "b", b), parse_precision("matmul", precision), nullptr);
+}
+
+Tensor addmm_op(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha, const Text& precision) {
+  const char* const op = "addmm";
+  const TensorView va = view(op, "mat1", mat1), vb = view(op, "mat2", mat2);
+  check(va.dim() == 2 && vb.dim() == 2, op, "expected mat1 and mat2 with 2 dims, got shapes ", to_string(va.sizes), " and ",
+        to_string(vb.sizes));
+  return product_sum(view(op, "input", input), va, vb, beta, alpha, parse_precision(op, precision), nullptr);
 }
 
 /// The common start of the ops on an input of shape (..., m, k), or (k): activation, precision, sizes and batch. The caller
 /// appends out_shape's last dim.
 Call begin_linear(const TensorView& x, const Text& activation, const Text& precision) {
   const Activation function = parse_activation(x.op, activation);
-  Call call = call_like(x, precision);
+  Call call = call_like(x, parse_precision(x.op, precision));
   Problem& p = call.problem;
   p.activation = function;
   check(x.dim() > 0, x.op, "expected input with at least 1 dim, got shape []");
@@ -214,7 +226,7 @@ Tensor prepare(const Tensor& weight, const Text& precision) {
   const TensorView v = view(op, "weight", weight);
   check_dtype(v, kFloating);
   check(v.dim() == 2, op, "expected weight with 2 dims, got shape ", to_string(v.sizes));
-  Call call = call_like(v, precision);
+  Call call = call_like(v, parse_precision(op, precision));
   Problem& p = call.problem;
   const std::int64_t bytes = bytes_prepared(v, p.precision);
   Tensor out = workspace(static_cast<std::size_t>(bytes), v);
@@ -254,12 +266,22 @@ Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor
   return gated_linear_cpu(call, vg, vu, bias_gate, bias_up);
 }
 
-XGEMM_REGISTER(xgemm, matmul, matmul);
-XGEMM_REGISTER(xgemm, addmm, addmm);
+XGEMM_REGISTER(xgemm, matmul, matmul_op);
+XGEMM_REGISTER(xgemm, addmm, addmm_op);
 XGEMM_REGISTER(xgemm, linear, linear);
 XGEMM_REGISTER(xgemm, gated_linear, gated_linear);
 XGEMM_REGISTER(xgemm, prepare, prepare);
 XGEMM_REGISTER(xgemm, linear_prepared, linear_prepared);
 
 }  // namespace
+
+Tensor matmul(const char* op, const Tensor& a, const Tensor& b, Precision precision, const Tensor* out) {
+  return product(view(op, "mat1", a), view(op, "mat2", b), precision, out);
+}
+
+Tensor addmm(const char* op, const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha,
+             Precision precision, const Tensor* out) {
+  return product_sum(view(op, "input", input), view(op, "mat1", mat1), view(op, "mat2", mat2), beta, alpha, precision, out);
+}
+
 }  // namespace xgemm::matmul

@@ -206,7 +206,7 @@ std::string_view forced_plan(const char* op) {
 Tensor run(Call& call) {
   CudaScope scope(call.like);
   Problem& p = call.problem;
-  Tensor out = empty(call.out_shape, call.like.dtype, call.like);
+  Tensor out = call.out ? *call.out : empty(call.out_shape, call.like.dtype, call.like);
   p.out = view(call.like.op, "out", out).data;
   std::int64_t batches = 1;
   for (const std::int64_t size : call.batch) batches *= size;

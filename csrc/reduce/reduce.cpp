@@ -1,6 +1,7 @@
 // sum, mean, amax, amin, argmax, argmin, logsumexp: torch's semantics -> problem -> plan -> launch. ATen reduces CPU tensors, and
 // integers on any device.
 #include "device/environment.h"
+#include "reduce/ops.h"
 #include "reduce/plan.h"
 #include "torch/aten.h"
 #include "torch/register.h"
@@ -111,10 +112,10 @@ Tensor run_aten(const Call& call, const std::optional<ScalarType>& dtype) {
 }
 
 #ifdef XGEMM_WITH_CUDA
-Tensor run_cuda(const Call& call) {
+Tensor run_cuda(const Call& call, const Tensor* out) {
   const TensorView& v = call.input;
   CudaScope scope(v);
-  Tensor output = empty(call.output_shape(), call.output, v);
+  Tensor output = out ? *out : empty(call.output_shape(), call.output, v);
   if (call.rank > 0)
     for (std::int64_t s : call.output_shape())
       if (s == 0) return output;
@@ -139,10 +140,10 @@ Tensor run_cuda(const Call& call) {
 }
 #endif
 
-Tensor run(const Call& call, const std::optional<ScalarType>& dtype) {
+Tensor run(const Call& call, const std::optional<ScalarType>& dtype, [[maybe_unused]] const Tensor* out = nullptr) {
 #ifdef XGEMM_WITH_CUDA
   // Integers are exact in any order and rarely large: ATen's kernel serves as well.
-  if (call.input.cuda && is_floating(call.compute)) return run_cuda(call);
+  if (call.input.cuda && is_floating(call.compute)) return run_cuda(call, out);
 #endif
   return run_aten(call, dtype);
 }
@@ -187,4 +188,10 @@ XGEMM_REGISTER(xgemm, argmin, reduce_index<Kind::argmin>);
 XGEMM_REGISTER(xgemm, logsumexp, reduce_dims<Kind::logsumexp>);
 
 }  // namespace
+
+Tensor reduce::reduce(const char* op, Kind kind, const Tensor& input, ShapeRef dims, bool all, bool keepdim,
+                      const std::optional<ScalarType>& dtype, const Tensor* out) {
+  return run(check_arguments(op, kind, input, dims, all, keepdim, dtype), dtype, out);
+}
+
 }  // namespace xgemm

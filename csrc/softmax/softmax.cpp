@@ -1,6 +1,7 @@
 // softmax, log_softmax: torch's semantics -> problem -> plan -> launch; the CPU path is ATen.
 #include <algorithm>
 
+#include "softmax/ops.h"
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
@@ -39,10 +40,10 @@ Call check_arguments(const char* op, bool log, const Tensor& input, std::int64_t
 }
 
 #ifdef XGEMM_WITH_CUDA
-Tensor run_cuda(const Call& call) {
+Tensor run_cuda(const Call& call, const Tensor* out) {
   const TensorView& v = call.input;
   CudaScope scope(v);
-  Tensor output = empty(v.sizes, call.output, v);
+  Tensor output = out ? *out : empty(v.sizes, call.output, v);
   if (v.numel() == 0) return output;
 
   const DType to = to_dtype(call.output);
@@ -76,9 +77,9 @@ Tensor run_cuda(const Call& call) {
 }
 #endif
 
-Tensor run(const Call& call, const std::optional<ScalarType>& dtype) {
+Tensor run(const Call& call, const std::optional<ScalarType>& dtype, [[maybe_unused]] const Tensor* out = nullptr) {
 #ifdef XGEMM_WITH_CUDA
-  if (call.input.cuda) return run_cuda(call);
+  if (call.input.cuda) return run_cuda(call, out);
 #endif
   return aten(call.log ? "log_softmax" : "softmax", "int", *call.input.tensor, call.dim, dtype);
 }
@@ -95,4 +96,10 @@ XGEMM_REGISTER(xgemm, softmax, softmax_op);
 XGEMM_REGISTER(xgemm, log_softmax, log_softmax_op);
 
 }  // namespace
+
+Tensor softmax::softmax(const char* op, bool log, const Tensor& input, std::int64_t dim, const std::optional<ScalarType>& dtype,
+                        const Tensor* out) {
+  return run(check_arguments(op, log, input, dim, dtype), dtype, out);
+}
+
 }  // namespace xgemm

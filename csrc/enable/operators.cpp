@@ -1,0 +1,428 @@
+// aten's products, softmax and reductions on this library's kernels, under torch's autograd: torch_ext/enable.py switches them
+// on.
+//
+// Registered over torch's kernels at the dispatcher's keys CUDA and CPU. A call that is not ours (dtype, shape, strides of the
+// result, what is faster there) goes to torch's kernel. Operators with a Scalar argument, which the stable interface does not
+// have, are registered in Python and come here as xgemm_aten::addmm and its like, which return nothing if torch has to serve.
+#include <algorithm>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "enable/previous.h"
+#include "enable/served.h"
+#include "matmul/ops.h"
+#include "reduce/ops.h"
+#include "softmax/ops.h"
+#include "torch/aten.h"
+#include "torch/register.h"
+#ifdef XGEMM_WITH_CUDA
+#include "device/environment.h"
+#include "device/properties.h"
+#endif
+
+namespace xgemm::enable {
+namespace {
+
+bool in_order() {
+#ifdef XGEMM_WITH_CUDA
+  return batch_invariant();
+#else
+  return false;
+#endif
+}
+
+bool is_floating(ScalarType t) { return std::find(kFloating.begin(), kFloating.end(), t) != kFloating.end(); }
+
+/// Is a call of `dtype` ours as far as the settings go?
+By by_settings(Op op, ScalarType dtype) {
+  if (!is_floating(dtype)) return By::dtype;
+  return is_on(op, to_dtype(dtype)) ? By::xgemm : By::off;
+}
+
+struct Range {
+  std::uintptr_t begin, end;
+};
+/// The bytes from a tensor's first to its last element.
+Range memory_of(const TensorView& v) {
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < v.sizes.size(); ++d) {
+    if (v.sizes[d] == 0) return {};
+    last += (v.sizes[d] - 1) * v.strides[d];
+  }
+  const auto begin = reinterpret_cast<std::uintptr_t>(v.data);
+  return {begin, begin + (static_cast<std::uintptr_t>(last) + 1) * size_of(to_dtype(v.dtype))};
+}
+
+bool is_dense(const TensorView& v) {
+  std::int64_t step = 1;
+  for (std::size_t d = v.sizes.size(); d-- > 0; step *= v.sizes[d])
+    if (v.sizes[d] != 1 && v.strides[d] != step) return false;
+  return true;
+}
+
+/// Can a kernel write its result to `out` while it reads `inputs`?
+bool takes_result(const TensorView& out, std::initializer_list<const TensorView*> inputs) {
+  const Range to = memory_of(out);
+  return is_dense(out) && to.begin % 16 == 0 && std::none_of(inputs.begin(), inputs.end(), [&](const TensorView* x) {
+           const Range from = memory_of(*x);
+           return from.begin < to.end && to.begin < from.end;
+         });
+}
+
+/// `out` is what an `.out` overload was given, else null. serve(destination) computes the result, on a GPU into a destination
+/// that is not null; torch() is torch's kernel.
+template <class Serve, class Torch>
+Tensor answer(Op op, By by, const TensorView* out, std::initializer_list<const TensorView*> inputs, const Serve& serve,
+              const Torch& torch) {
+  if (by == By::xgemm) {
+    try {
+      const Serving guard;
+      if (!out) {
+        const Tensor result = serve(nullptr);
+        count(op, by);
+        return result;
+      }
+      const bool direct = out->cuda && takes_result(*out, inputs);
+      Tensor destination = *out->tensor;
+      const Tensor result = serve(direct ? &destination : nullptr);
+      if (!direct) torch::stable::copy_(destination, result);
+      count(op, by);
+      return destination;
+    } catch (const std::exception& error) {
+      // Torch's own calls fail for lack of memory: its kernel may need less, and raises torch's error.
+      if (std::string_view(error.what()).starts_with("xgemm")) throw;
+      by = By::memory;
+    }
+  }
+  count(op, by);
+  return torch();
+}
+
+bool has_shape(const TensorView* out, ScalarType dtype, std::initializer_list<std::int64_t> shape) {
+  return !out || (out->dtype == dtype && std::equal(shape.begin(), shape.end(), out->sizes.begin(), out->sizes.end()));
+}
+
+std::optional<TensorView> view_of_out(Op op, const Tensor* out) {
+  return out ? std::optional(view(name_of(op), "out", *out)) : std::nullopt;
+}
+
+// ---- products ----
+
+bool same_type(const TensorView& a, const TensorView& b) { return a.dtype == b.dtype && a.device_index == b.device_index; }
+
+/// In `dims` dims: matrices, or equal batches of them, whose sizes fit.
+By by_shapes(const TensorView& a, const TensorView& b, std::int64_t dims) {
+  const bool fit = a.dim() == dims && b.dim() == dims && a.size(-1) == b.size(-2) && (dims == 2 || a.size(0) == b.size(0));
+  return fit ? By::xgemm : By::shape;
+}
+
+Precision precision_of(const TensorView& a) {
+  return a.cuda && a.dtype == ScalarType::Float && tf32_allowed() ? Precision::high : Precision::highest;
+}
+
+/// Has the GPU tensor cores that these kernels use, or are the products ones of CUDA cores in torch, too?
+bool pays(const TensorView& a) {
+#ifdef XGEMM_WITH_CUDA
+  if (a.cuda && !in_order() && device_properties(a.device_index).major != 9)
+    return a.dtype == ScalarType::Float && precision_of(a) == Precision::highest;
+#endif
+  return true;
+}
+
+By by_operands(Op op, const TensorView& a, const TensorView& b, std::int64_t dims) {
+  if (const By by = by_settings(op, a.dtype); by != By::xgemm) return by;
+  if (a.device_index != b.device_index) return By::device;
+  if (a.dtype != b.dtype) return By::dtype;
+  if (const By by = by_shapes(a, b, dims); by != By::xgemm) return by;
+  return pays(a) ? By::xgemm : By::faster;
+}
+
+template <Op op>
+Tensor product(const Tensor& a, const Tensor& b, const Tensor* out) {
+  const TensorView va = view(name_of(op), "self", a), vb = view(name_of(op), "mat2", b);
+  const std::optional<TensorView> vo = view_of_out(op, out);
+  const auto torch = [&] {
+    const Previous& p = previous(va.cuda);
+    return (op == Op::mm ? p.mm : p.bmm)(out, a.get(), b.get());
+  };
+  if (serving) return torch();
+  constexpr std::int64_t kDims = op == Op::mm ? 2 : 3;
+  By by = by_operands(op, va, vb, kDims);
+  if (by == By::xgemm && vo) {
+    const bool fits = kDims == 2 ? has_shape(&*vo, va.dtype, {va.size(0), vb.size(1)})
+                                 : has_shape(&*vo, va.dtype, {va.size(0), va.size(1), vb.size(2)});
+    if (vo->device_index != va.device_index || !fits) by = By::shape;
+  }
+  return answer(
+      op, by, vo ? &*vo : nullptr, {&va, &vb},
+      [&](const Tensor* to) { return matmul::matmul(name_of(op), a, b, precision_of(va), to); }, torch);
+}
+
+template <Op op>
+Tensor product_fresh(const Tensor& a, const Tensor& b) {
+  return product<op>(a, b, nullptr);
+}
+template <Op op>
+Tensor product_into(const Tensor& a, const Tensor& b, const Tensor& out) {
+  return product<op>(a, b, &out);
+}
+
+/// addmm, baddbmm, addmv: beta * input + alpha * (a @ b), or nothing if torch has to serve.
+template <Op op>
+std::optional<Tensor> product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha,
+                                  const std::optional<Tensor>& out) {
+  if (serving) return {};
+  const TensorView vi = view(name_of(op), "self", input), va = view(name_of(op), "mat1", a), vb = view(name_of(op), "mat2", b);
+  const std::optional<TensorView> vo = view_of_out(op, out ? &*out : nullptr);
+  const auto by = [&] {
+    if (const By settings = by_settings(op, va.dtype); settings != By::xgemm) return settings;
+    if (!same_type(va, vb) || !same_type(va, vi)) return va.dtype == vb.dtype && va.dtype == vi.dtype ? By::device : By::dtype;
+    Shape shape(va.sizes.begin(), va.sizes.end());
+    if (op == Op::addmv) {
+      if (va.dim() != 2 || vb.dim() != 1 || va.size(1) != vb.size(0)) return By::shape;
+      shape.pop_back();
+    } else {
+      if (by_shapes(va, vb, op == Op::addmm ? 2 : 3) != By::xgemm) return By::shape;
+      shape.back() = vb.size(-1);
+    }
+    if (!broadcasts_to(vi.sizes, shape)) return By::shape;
+    const bool fits = !vo || (same_type(va, *vo) && std::equal(shape.begin(), shape.end(), vo->sizes.begin(), vo->sizes.end()));
+    if (!fits) return By::shape;
+    if (!va.cuda && op != Op::addmm) return By::cpu;
+    return pays(va) ? By::xgemm : By::faster;
+  }();
+  bool ours = true;
+  const Tensor result = answer(
+      op, by, vo ? &*vo : nullptr, {&vi, &va, &vb},
+      [&](const Tensor* to) { return matmul::addmm(name_of(op), input, a, b, beta, alpha, precision_of(va), to); },
+      [&] {
+        ours = false;
+        return input;
+      });
+  return ours ? std::optional(result) : std::nullopt;
+}
+
+// ---- softmax ----
+
+template <bool log>
+Tensor softmax_of(const Tensor& x, std::int64_t dim, bool half_to_float, const Tensor* out) {
+  constexpr Op op = log ? Op::log_softmax : Op::softmax;
+  const TensorView v = view(name_of(op), "self", x);
+  const std::optional<TensorView> vo = view_of_out(op, out);
+  const auto torch = [&] {
+    const Previous& p = previous(v.cuda);
+    return (log ? p.log_softmax : p.softmax)(out, x.get(), dim, half_to_float);
+  };
+  if (serving) return torch();
+  const ScalarType dtype = half_to_float ? ScalarType::Float : v.dtype;
+  By by = by_settings(op, v.dtype);
+  if (by == By::xgemm && half_to_float && (!v.cuda || v.dtype != ScalarType::Half)) by = By::dtype;
+  const std::int64_t rank = std::max<std::int64_t>(v.dim(), 1);
+  const bool fits = !vo || (vo->dtype == dtype && vo->device_index == v.device_index &&
+                            std::equal(v.sizes.begin(), v.sizes.end(), vo->sizes.begin(), vo->sizes.end()));
+  if (by == By::xgemm && (dim < -rank || dim >= rank || !fits)) by = By::shape;
+  return answer(
+      op, by, vo ? &*vo : nullptr, {&v}, [&](const Tensor* to) { return softmax::softmax(name_of(op), log, x, dim, dtype, to); },
+      torch);
+}
+
+template <bool log>
+Tensor softmax_fresh(const Tensor& x, std::int64_t dim, bool half_to_float) {
+  return softmax_of<log>(x, dim, half_to_float, nullptr);
+}
+template <bool log>
+Tensor softmax_into(const Tensor& x, std::int64_t dim, bool half_to_float, const Tensor& out) {
+  return softmax_of<log>(x, dim, half_to_float, &out);
+}
+
+// ---- reductions ----
+
+/// A reduction of `x`; torch(out) is torch's kernel.
+template <class Torch>
+Tensor reduced(Op op, reduce::Kind kind, const Tensor& x, ShapeRef dims, bool all, bool keepdim,
+               const std::optional<ScalarType>& dtype, const Tensor* out, const Torch& torch) {
+  if (serving) return torch(out);
+  const TensorView v = view(name_of(op), "self", x);
+  const bool index = kind == reduce::Kind::argmax || kind == reduce::Kind::argmin;
+  By by = by_settings(op, v.dtype);
+  if (by == By::xgemm && dtype && !is_floating(*dtype)) by = By::dtype;
+  if (by == By::xgemm && (v.numel() == 0 || v.dim() > 64)) by = By::shape;  // torch's errors and identities
+  for (const std::int64_t dim : dims)
+    if (dim < -std::max<std::int64_t>(v.dim(), 1) || dim >= std::max<std::int64_t>(v.dim(), 1)) by = By::shape;
+  // Torch's result has its input's order of dims. Where that is not the order of sizes it gives the tensor, and in the
+  // batch-invariant mode alone the values are ours.
+  const bool ordered = is_dense(v);
+  if (by == By::xgemm && (!ordered || out)) {
+    if (!in_order()) return count(op, ordered ? By::option : By::strides), torch(out);
+    const Tensor given = torch(out);
+    const TensorView vo = view(name_of(op), "out", given);
+    if (vo.dtype != (index ? ScalarType::Long : dtype.value_or(v.dtype))) return count(op, By::dtype), given;
+    return answer(
+        op, by, &vo, {&v}, [&](const Tensor* to) { return reduce::reduce(name_of(op), kind, x, dims, all, keepdim, dtype, to); },
+        [&] { return given; });
+  }
+  return answer(
+      op, by, nullptr, {}, [&](const Tensor* to) { return reduce::reduce(name_of(op), kind, x, dims, all, keepdim, dtype, to); },
+      [&] { return torch(out); });
+}
+
+using Dims = std::optional<std::vector<std::int64_t>>;
+
+template <bool mean>
+Tensor sum_of(const Tensor& x, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype, const Tensor* out) {
+  const ShapeRef dims = dim ? ShapeRef(*dim) : ShapeRef();
+  return reduced(mean ? Op::mean : Op::sum, mean ? reduce::Kind::mean : reduce::Kind::sum, x, dims, dims.empty(), keepdim, dtype,
+                 out, [&](const Tensor* to) {
+                   const Previous& p = previous(view("sum", "self", x).cuda);
+                   const OptionalDims given = dim ? OptionalDims(*dim) : std::nullopt;
+                   return (mean ? p.mean : p.sum)(to, x.get(), given, keepdim, dtype);
+                 });
+}
+template <bool mean>
+Tensor sum_fresh(const Tensor& x, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype) {
+  return sum_of<mean>(x, dim, keepdim, dtype, nullptr);
+}
+template <bool mean>
+Tensor sum_into(const Tensor& x, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype, const Tensor& out) {
+  return sum_of<mean>(x, dim, keepdim, dtype, &out);
+}
+
+template <Op op>
+Tensor by_dims(const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim, const Tensor* out) {
+  constexpr reduce::Kind kind = op == Op::amax   ? reduce::Kind::amax
+                                : op == Op::amin ? reduce::Kind::amin
+                                                 : reduce::Kind::logsumexp;
+  return reduced(op, kind, x, dims, dims.empty(), keepdim, std::nullopt, out, [&](const Tensor* to) {
+    const Previous& p = previous(view("amax", "self", x).cuda);
+    return (op == Op::amax ? p.amax : op == Op::amin ? p.amin : p.logsumexp)(to, x.get(), dims, keepdim);
+  });
+}
+template <Op op>
+Tensor by_dims_fresh(const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim) {
+  return by_dims<op>(x, dims, keepdim, nullptr);
+}
+template <Op op>
+Tensor by_dims_into(const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim, const Tensor& out) {
+  return by_dims<op>(x, dims, keepdim, &out);
+}
+
+template <Op op>
+Tensor index_of(const Tensor& x, const std::optional<std::int64_t>& dim, bool keepdim, const Tensor* out) {
+  const std::int64_t d = dim.value_or(0);
+  return reduced(op, op == Op::argmax ? reduce::Kind::argmax : reduce::Kind::argmin, x, dim ? ShapeRef(&d, 1) : ShapeRef(), !dim,
+                 keepdim, std::nullopt, out, [&](const Tensor* to) {
+                   const Previous& p = previous(view("argmax", "self", x).cuda);
+                   return (op == Op::argmax ? p.argmax : p.argmin)(to, x.get(), dim, keepdim);
+                 });
+}
+template <Op op>
+Tensor index_fresh(const Tensor& x, const std::optional<std::int64_t>& dim, bool keepdim) {
+  return index_of<op>(x, dim, keepdim, nullptr);
+}
+template <Op op>
+Tensor index_into(const Tensor& x, const std::optional<std::int64_t>& dim, bool keepdim, const Tensor& out) {
+  return index_of<op>(x, dim, keepdim, &out);
+}
+
+// ---- the switch ----
+
+/// An overload of aten's, its kernel here, and whether torch has the one that it would replace.
+struct Overload {
+  const char* name;
+  BoxedKernel kernel;
+  bool found;
+};
+
+std::vector<Overload> overloads(bool cuda) {
+  const Previous& p = previous(cuda);
+  std::vector<Overload> all;
+  const auto both = [&](const char* fresh, BoxedKernel kernel, const char* into, BoxedKernel kernel_into, const auto& torch) {
+    all.push_back({fresh, kernel, torch.fresh != nullptr});
+    all.push_back({into, kernel_into, torch.into != nullptr});
+  };
+  both("mm", TORCH_BOX(&product_fresh<Op::mm>), "mm.out", TORCH_BOX(&product_into<Op::mm>), p.mm);
+  both("bmm", TORCH_BOX(&product_fresh<Op::bmm>), "bmm.out", TORCH_BOX(&product_into<Op::bmm>), p.bmm);
+  both("_softmax", TORCH_BOX(&softmax_fresh<false>), "_softmax.out", TORCH_BOX(&softmax_into<false>), p.softmax);
+  both("_log_softmax", TORCH_BOX(&softmax_fresh<true>), "_log_softmax.out", TORCH_BOX(&softmax_into<true>), p.log_softmax);
+  both("sum.dim_IntList", TORCH_BOX(&sum_fresh<false>), "sum.IntList_out", TORCH_BOX(&sum_into<false>), p.sum);
+  both("mean.dim", TORCH_BOX(&sum_fresh<true>), "mean.out", TORCH_BOX(&sum_into<true>), p.mean);
+  both("amax", TORCH_BOX(&by_dims_fresh<Op::amax>), "amax.out", TORCH_BOX(&by_dims_into<Op::amax>), p.amax);
+  both("amin", TORCH_BOX(&by_dims_fresh<Op::amin>), "amin.out", TORCH_BOX(&by_dims_into<Op::amin>), p.amin);
+  both("logsumexp", TORCH_BOX(&by_dims_fresh<Op::logsumexp>), "logsumexp.out", TORCH_BOX(&by_dims_into<Op::logsumexp>),
+       p.logsumexp);
+  both("argmax", TORCH_BOX(&index_fresh<Op::argmax>), "argmax.out", TORCH_BOX(&index_into<Op::argmax>), p.argmax);
+  both("argmin", TORCH_BOX(&index_fresh<Op::argmin>), "argmin.out", TORCH_BOX(&index_into<Op::argmin>), p.argmin);
+  return all;
+}
+
+std::mutex registering;
+std::list<torch::stable::detail::StableLibrary> registered;  // torch's kernels are back when it is empty
+
+/// Registers the kernels for "CUDA" or "CPU". Returns the overloads that stay torch's since it has changed them, one a line.
+std::string register_over(const Text& key) {
+  const std::scoped_lock lock(registering);
+  std::string missing;
+  registered.emplace_back(torch::stable::detail::StableLibrary::Kind::IMPL, "aten", key.c_str(), "xgemm", 0);
+  for (const Overload& o : overloads(key == "CUDA")) {
+    if (o.found)
+      registered.back().impl(o.name, o.kernel);
+    else
+      missing += std::string(o.name) + '\n';
+  }
+  return missing;
+}
+
+bool unregister() {
+  const std::scoped_lock lock(registering);
+  registered.clear();
+  return true;
+}
+
+Op known(const Text& name) {
+  const std::optional<Op> op = op_of(name);
+  check(op.has_value(), "enable", "expected an operator that can be enabled, got ", std::string_view(name));
+  return *op;
+}
+
+bool set_dtypes(const Text& name, std::int64_t dtypes) { return set(known(name), static_cast<std::uint32_t>(dtypes)), true; }
+std::string take_counts(bool reset) { return counts(reset); }
+
+/// Of an operator that is registered in Python: are calls of x's dtype ours? If not, it is counted as torch's.
+bool asked(const Text& name, const Tensor& x) {
+  if (serving) return false;
+  const Op op = known(name);
+  const By by = by_settings(op, x.scalar_type());
+  if (by != By::xgemm) count(op, by);
+  return by == By::xgemm;
+}
+/// Counts a call of an operator that is registered in Python.
+bool counted(const Text& name, bool ours) { return count(known(name), ours ? By::xgemm : By::option), true; }
+
+}  // namespace
+}  // namespace xgemm::enable
+
+STABLE_TORCH_LIBRARY(xgemm_aten, m) {
+  m.def("register(str key) -> str");
+  m.def("unregister() -> bool");
+  m.def("set_dtypes(str op, int dtypes) -> bool");
+  m.def("counts(bool reset) -> str");
+  m.def("is_ours(str op, Tensor x) -> bool");
+  m.def("count(str op, bool ours) -> bool");
+  m.def("addmm(Tensor self, Tensor mat1, Tensor mat2, float beta, float alpha, Tensor? out) -> Tensor?");
+  m.def("baddbmm(Tensor self, Tensor batch1, Tensor batch2, float beta, float alpha, Tensor? out) -> Tensor?");
+  m.def("addmv(Tensor self, Tensor mat, Tensor vec, float beta, float alpha, Tensor? out) -> Tensor?");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(xgemm_aten, CompositeExplicitAutograd, m) {
+  using namespace xgemm::enable;
+  m.impl("register", TORCH_BOX(&register_over));
+  m.impl("unregister", TORCH_BOX(&unregister));
+  m.impl("set_dtypes", TORCH_BOX(&set_dtypes));
+  m.impl("counts", TORCH_BOX(&take_counts));
+  m.impl("is_ours", TORCH_BOX(&asked));
+  m.impl("count", TORCH_BOX(&counted));
+  m.impl("addmm", TORCH_BOX(&product_sum<Op::addmm>));
+  m.impl("baddbmm", TORCH_BOX(&product_sum<Op::baddbmm>));
+  m.impl("addmv", TORCH_BOX(&product_sum<Op::addmv>));
+}

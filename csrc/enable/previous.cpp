@@ -1,0 +1,65 @@
+#include "enable/previous.h"
+
+#include <dlfcn.h>
+
+extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(std::int32_t device_index, void** stream);
+
+namespace xgemm::enable {
+namespace {
+
+/// The library that has `symbol`; null: none.
+void* library_of(void* symbol) {
+  Dl_info info;
+  return symbol && dladdr(symbol, &info) ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
+}
+void* torch_cpu() { return library_of(reinterpret_cast<void*>(&torch_call_dispatcher)); }
+
+template <class Function>
+void find(Function& function, void* library, const std::string& name) {
+  function = library ? reinterpret_cast<Function>(dlsym(library, name.c_str())) : nullptr;
+}
+
+Previous look_up(bool cuda) {
+  void* const library = cuda ? library_of(reinterpret_cast<void*>(&aoti_torch_get_current_cuda_stream)) : torch_cpu();
+  const std::string scope = cuda ? "_ZN2at4cuda" : "_ZN2at3cpu";
+  Previous p;
+  // `tensor`: the parameters after the first tensor; `out`: the same behind Tensor& out, whose numbers of repeated parts differ.
+  const auto both = [&](auto& kernel, const std::string& name, const std::string& tensor, const std::string& out) {
+    const auto length = [](const std::string& s) { return std::to_string(s.size()) + s; };
+    find(kernel.fresh, library, scope + length(name) + "ERKNS_6TensorE" + tensor);
+    find(kernel.into, library, scope + length(name + "_out") + "ERNS_6TensorERKS1_" + out);
+  };
+  both(p.mm, "mm", "S3_", "S4_"), both(p.bmm, "bmm", "S3_", "S4_");
+  both(p.softmax, "_softmax", "lb", "lb"), both(p.log_softmax, "_log_softmax", "lb", "lb");
+  const std::string dims = "N3c108ArrayRefIlEEb";
+  both(p.amax, "amax", dims, dims), both(p.amin, "amin", dims, dims);
+  const std::string typed = "N3c1016OptionalArrayRefIlEEbSt8optionalINS", dtype = "_10ScalarTypeEE";
+  both(p.sum, "sum", typed + "4" + dtype, typed + "5" + dtype), both(p.mean, "mean", typed + "4" + dtype, typed + "5" + dtype);
+  both(p.argmax, "argmax", "St8optionalIlEb", "St8optionalIlEb"), both(p.argmin, "argmin", "St8optionalIlEb", "St8optionalIlEb");
+  // One for all devices.
+  find(p.logsumexp.fresh, torch_cpu(), "_ZN2at25compositeexplicitautograd9logsumexpERKNS_6TensorE" + dims);
+  find(p.logsumexp.into, torch_cpu(), "_ZN2at38compositeexplicitautogradnonfunctional13logsumexp_outERNS_6TensorERKS1_" + dims);
+  return p;
+}
+
+}  // namespace
+
+const Previous& previous(bool cuda) {
+  static const Previous kernels[] = {look_up(false), look_up(true)};
+  return kernels[cuda];
+}
+
+bool tf32_allowed() {
+  struct Getter {
+    const void* (*context)();
+    bool (*allowed)(const void*);
+    Getter() {
+      find(context, torch_cpu(), "_ZN2at13globalContextEv");
+      find(allowed, torch_cpu(), "_ZNK2at7Context15allowTF32CuBLASEv");
+    }
+  };
+  static const Getter getter;
+  return getter.context && getter.allowed && getter.allowed(getter.context());
+}
+
+}  // namespace xgemm::enable

@@ -1,0 +1,61 @@
+// Torch's own kernels of the operators that this library can serve: what a call goes to that is not ours.
+//
+// A kernel that is registered over another one cannot reach it through the stable interface. Torch exports its kernels as C++
+// functions, whose mangled names hold the types of their parameters: one that has changed is not found, and its operator stays
+// torch's. Parameters are passed as torch's C++ ABI has them: a Tensor& is an AtenTensorHandle, an ArrayRef is laid out as a
+// span.
+#pragma once
+#include <span>
+
+#include "torch/tensor.h"
+
+namespace xgemm::enable {
+
+/// at::Tensor as a function returns it: one pointer, in memory that the caller gives, since its destructor is not trivial.
+struct Returned {
+  void* impl;
+  Returned(const Returned&) = delete;
+  ~Returned() {}  // NOLINT: not trivial on purpose; the pointer is owned by the handle around it
+};
+
+using Handle = AtenTensorHandle;
+using DimsRef = std::span<const std::int64_t>;
+using OptionalDims = std::optional<DimsRef>;
+using OptionalDtype = std::optional<ScalarType>;
+
+/// A kernel and its `.out` overload, which returns a reference to `out`.
+template <class... Parameters>
+struct Kernel {
+  Returned (*fresh)(Parameters...) = nullptr;
+  void* (*into)(Handle out, Parameters...) = nullptr;
+
+  Tensor operator()(const Tensor* out, Parameters... parameters) const {
+    if (out) return into(out->get(), parameters...), *out;
+    // Its destructor is the handle's: torch deletes an at::Tensor.
+    void* const memory = ::operator new(sizeof(Returned));
+    try {
+      new (memory) Returned(fresh(parameters...));
+    } catch (...) {
+      ::operator delete(memory);
+      throw;
+    }
+    return Tensor(static_cast<Handle>(memory));
+  }
+};
+
+/// The kernels of one device type.
+struct Previous {
+  Kernel<Handle, Handle> mm, bmm;
+  Kernel<Handle, std::int64_t, bool> softmax, log_softmax;
+  Kernel<Handle, OptionalDims, bool, OptionalDtype> sum, mean;
+  Kernel<Handle, DimsRef, bool> amax, amin, logsumexp;
+  Kernel<Handle, std::optional<std::int64_t>, bool> argmax, argmin;
+};
+
+/// Looked up once. Null where this torch has none of that name and those types.
+const Previous& previous(bool cuda);
+
+/// May fp32 products round to TF32 here? torch.backends.cuda.matmul.allow_tf32, torch.set_float32_matmul_precision().
+bool tf32_allowed();
+
+}  // namespace xgemm::enable

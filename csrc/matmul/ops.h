@@ -1,0 +1,16 @@
+// The products for C++ callers: xgemm::matmul and xgemm::addmm into a given output.
+#pragma once
+#include "device/precision.h"
+#include "torch/tensor.h"
+
+namespace xgemm::matmul {
+
+/// As torch.matmul. `op`: its name in errors. `out`: null, or where a GPU writes the result: of its shape and dtype, contiguous,
+/// on 16 bytes, apart from the operands (on the CPU it is not written).
+Tensor matmul(const char* op, const Tensor& a, const Tensor& b, Precision precision, const Tensor* out = nullptr);
+
+/// beta * input + alpha * (mat1 @ mat2); mat1 and mat2 as in matmul, input broadcasts to the result.
+Tensor addmm(const char* op, const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha,
+             Precision precision, const Tensor* out = nullptr);
+
+}  // namespace xgemm::matmul

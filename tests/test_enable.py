@@ -1,0 +1,555 @@
+"""torch_ext.enable: aten's operators on xgemm under torch's autograd, on the CPU (through ATen) and on a GPU."""
+
+import copy
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+import torch_ext
+from torch_ext._enable import ATTENTION, OPERATORS, Enabled, enable
+
+aten = torch.ops.aten
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def enabled(device: torch.device) -> Iterator[Enabled]:
+    with enable(device=device.type) as handle:
+        yield handle
+    assert enable(device=device.type).disable() is None  # torch's kernels are back, and can be replaced again
+
+
+def served(handle: Enabled, name: str) -> int:
+    return handle.calls[name, "xgemm"]
+
+
+def inputs(device: torch.device, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, device=device, dtype=torch.float64).to(dtype)
+
+
+# ---- every operator and its `.out` overload ----
+
+# aten's operator, and its arguments by a function of the first tensor's dtype.
+CALLS: list[tuple[str, str, Callable[..., tuple], dict]] = [
+    ("mm", "default", lambda x: (x(13, 37), x(37, 19)), {}),
+    ("mm", "default", lambda x: (x(37, 13).t(), x(19, 37).t()), {}),
+    ("mm", "default", lambda x: (x(0, 5), x(5, 3)), {}),
+    ("mm", "default", lambda x: (x(4, 0), x(0, 3)), {}),
+    ("bmm", "default", lambda x: (x(3, 13, 37), x(3, 37, 19)), {}),
+    ("bmm", "default", lambda x: (x(3, 1, 1).expand(3, 13, 37), x(3, 19, 37).transpose(1, 2)), {}),
+    ("addmm", "default", lambda x: (x(19), x(13, 37), x(37, 19)), {}),
+    ("addmm", "default", lambda x: (x(13, 19), x(13, 37), x(37, 19)), {"beta": 0.5, "alpha": -2}),
+    ("addmm", "default", lambda x: (x(13, 19) * float("nan"), x(13, 37), x(37, 19)), {"beta": 0}),
+    ("baddbmm", "default", lambda x: (x(3, 13, 19), x(3, 13, 37), x(3, 37, 19)), {"beta": 2, "alpha": 0.5}),
+    ("baddbmm", "default", lambda x: (x(19), x(3, 13, 37), x(3, 37, 19)), {}),
+    ("addmv", "default", lambda x: (x(13), x(13, 37), x(37)), {"beta": 0.5}),
+    ("_softmax", "default", lambda x: (x(5, 37), 1, False), {}),
+    ("_softmax", "default", lambda x: (x(5, 37, 3).transpose(0, 2), -2, False), {}),
+    ("_log_softmax", "default", lambda x: (x(5, 1037), 1, False), {}),
+    ("logsumexp", "default", lambda x: (x(5, 37), [1]), {"keepdim": True}),
+    ("sum", "dim_IntList", lambda x: (x(5, 37, 3), [0, 2]), {}),
+    ("sum", "dim_IntList", lambda x: (x(5, 37), None), {}),
+    ("sum", "dim_IntList", lambda x: (x(5, 37), [1]), {"dtype": torch.float64}),
+    ("mean", "dim", lambda x: (x(5, 37), [-1]), {"keepdim": True}),
+    ("amax", "default", lambda x: (x(5, 37), [0]), {}),
+    ("amin", "default", lambda x: (x(5, 37), []), {}),
+    ("argmax", "default", lambda x: (x(5, 37), 1), {}),
+    ("argmin", "default", lambda x: (x(5, 37), None), {}),
+]
+OUT = {"sum": "IntList_out"}
+IDS = [f"{name}-{i}" for i, (name, *_) in enumerate(CALLS)]
+
+
+def error_bound(expected: Tensor, dtype: torch.dtype) -> float:
+    scale = expected.double().abs().max().item() if expected.numel() else 0.0
+    return 64 * torch.finfo(dtype).eps * max(scale, 1.0) if dtype.is_floating_point else 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize(("name", "overload", "make", "options"), CALLS, ids=IDS)
+def test_operators(
+    name: str, overload: str, make: Callable, options: dict, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Values, strides, dtype and device are torch's; served here, but for baddbmm and addmv on the CPU."""
+    arguments = make(lambda *shape: inputs(device, *shape, dtype=dtype))
+    operator = getattr(aten, name)
+    before = getattr(operator, overload)(*arguments, **options)
+    out = torch.full_like(before, 7)
+    with enable(device=device.type) as handle:
+        after = getattr(operator, overload)(*arguments, **options)
+        result = getattr(operator, OUT.get(name, "out"))(*arguments, **options, out=out)
+        ours = served(handle, name)
+    on_cpu = device.type == "cpu" and name in ("baddbmm", "addmv")
+    assert ours >= (0 if on_cpu else 1), handle
+    assert result is out or result.data_ptr() == out.data_ptr()
+    double = [x.double() if isinstance(x, Tensor) else x for x in arguments]
+    expected = getattr(operator, overload)(*double, **options)
+    for x in (after, out):
+        assert (x.dtype, x.device, x.shape, x.stride()) == (before.dtype, before.device, before.shape, before.stride())
+        if before.dtype is torch.int64:
+            assert torch.equal(x, before)
+        else:
+            assert (
+                (x.double() - expected).abs().nan_to_num(1e30).max().item() <= error_bound(expected, dtype)
+                if (x.numel())
+                else True
+            )
+
+
+@pytest.mark.parametrize("name", ["addmm_", "baddbmm_", "addmv_"])
+def test_in_place(name: str, device: torch.device, enabled: Enabled) -> None:
+    shapes = {
+        "addmm_": ((5, 3), (5, 7), (7, 3)),
+        "baddbmm_": ((2, 5, 3), (2, 5, 7), (2, 7, 3)),
+        "addmv_": ((5,), (5, 7), (7,)),
+    }
+    c, a, b = (inputs(device, *shape) for shape in shapes[name])
+    expected = 0.5 * c.double() + 3 * (a.double() @ b.double())
+    assert getattr(c, name)(a, b, beta=0.5, alpha=3) is c
+    torch.testing.assert_close(c, expected.float(), rtol=1e-5, atol=1e-5)
+    # The input is the output, transposed: not contiguous.
+    square = inputs(device, 8, 8)
+    expected = square.t().double() + square.double() @ square.double()
+    torch.testing.assert_close(
+        square.t().addmm_(square.clone(), square.clone()), expected.float(), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_out_of_other_strides_and_on_its_operands(device: torch.device, enabled: Enabled) -> None:
+    """An output that kernels cannot write directly, or that torch refuses, or resizes."""
+    a, b = inputs(device, 16, 16), inputs(device, 16, 16)
+    expected = (a.double() @ b.double()).float()
+    for out in (torch.zeros(16, 16, device=device).t(), torch.zeros(16, 32, device=device)[:, ::2],
+                torch.zeros(257, device=device)[1:].view(16, 16)):  # fmt: skip
+        torch.testing.assert_close(torch.mm(a, b, out=out), expected, rtol=1e-5, atol=1e-5)
+    empty = torch.empty(0, device=device)
+    torch.testing.assert_close(torch.mm(a, b, out=empty), expected, rtol=1e-5, atol=1e-5)
+    assert empty.shape == (16, 16)
+    for call in (lambda: torch.mm(a, a[:3]), lambda: torch.mm(a, b, out=empty.double()), lambda: torch.mm(a, a[0]),
+                 lambda: torch.bmm(a[None], b.expand(2, 16, 16)), lambda: torch.addmm(a[:3], a, b),
+                 lambda: torch.mm(a, b.double()), lambda: torch.softmax(a, 2), lambda: a.amax(5),
+                 lambda: a[:0].amax(0)):  # fmt: skip
+        with pytest.raises((RuntimeError, IndexError)) as ours:
+            call()
+        with enabled_for_nothing(device), pytest.raises(type(ours.value)) as theirs:
+            call()
+        assert str(ours.value) == str(theirs.value)  # torch's own words
+
+
+def enabled_for_nothing(device: torch.device) -> Enabled:
+    return enable(ops=(), device=device.type)
+
+
+def test_what_is_left_to_torch(device: torch.device, enabled: Enabled) -> None:
+    integers = torch.arange(12, device=device).view(3, 4)
+    assert torch.equal(integers.sum(1), integers.cpu().sum(1).to(device))
+    assert integers.argmax(1).tolist() == [3, 3, 3]
+    complex_ = torch.randn(4, 4, device=device, dtype=torch.complex64)
+    torch.testing.assert_close(
+        torch.addmm(complex_, complex_, complex_, alpha=2j), complex_ + 2j * (complex_ @ complex_)
+    )
+    x = inputs(device, 4, 4)
+    with pytest.raises(RuntimeError, match="value cannot be converted to type"):
+        torch.addmm(x, x, x, alpha=1e300)
+    permuted = inputs(device, 3, 4, 5).permute(2, 0, 1)
+    assert permuted.sum(0).stride() == permuted.double().sum(0).stride()
+    calls = enabled.calls
+    assert calls["sum", "torch: dtype"] >= 1 and calls["argmax", "torch: dtype"] == 1
+    assert calls["mm", "torch: dtype"] == 1 and calls["sum", "torch: strides"] >= 1
+    assert "torch: dtype" in str(enabled)
+
+
+# ---- autograd ----
+
+
+def gradients(function: Callable[..., Tensor], arguments: list[Tensor]) -> list[Tensor]:
+    leaves = [x.detach().clone().requires_grad_() for x in arguments]
+    result = function(*leaves)
+    torch.manual_seed(1)
+    weight = torch.randn(result.shape, dtype=torch.float64).to(result.device, result.dtype)
+    return [result.detach(), *torch.autograd.grad((result * weight).sum(), leaves)]
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
+    "linear": (torch.nn.functional.linear, ((4, 33, 24), (40, 24), (40,))),
+    "matmul": (torch.matmul, ((2, 3, 33, 24), (24, 17))),
+    "einsum": (lambda x, y: torch.einsum("bij,bkj->bik", x, y), ((3, 33, 24), (3, 17, 24))),
+    "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), ((17,), (33, 24), (24, 17))),
+    "baddbmm": (torch.baddbmm, ((3, 33, 17), (3, 33, 24), (3, 24, 17))),
+    "softmax": (lambda x: x.softmax(-1), ((33, 24),)),
+    "log_softmax": (lambda x: x.log_softmax(0), ((33, 24),)),
+    "logsumexp": (lambda x: x.logsumexp(1), ((33, 24),)),
+    "mean, amax": (lambda x: x.mean(1) + x.amax(1) - x.sum(1), ((33, 24),)),
+    "cross_entropy": (lambda x: torch.nn.functional.cross_entropy(x, x.detach().argmax(1)), ((33, 24),)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients(name: str, dtype: torch.dtype, device: torch.device) -> None:
+    """At most twice torch's own distance to float64, or close to it."""
+    function, shapes = FUNCTIONS[name]
+    arguments = [inputs(device, *shape, dtype=dtype) for shape in shapes]
+    torchs = gradients(function, arguments)
+    with enable(device=device.type) as handle:
+        ours = gradients(function, arguments)
+    assert any(by == "xgemm" for _, by in handle.calls)
+    exact = gradients(function, [x.double() for x in arguments])
+    for x, y, z in zip(ours, torchs, exact, strict=True):
+        assert (x.dtype, x.shape, x.stride()) == (y.dtype, y.shape, y.stride())
+        bound = 2 * (y.double() - z).abs().max() + 4 * torch.finfo(dtype).eps * z.abs().max()
+        assert (x.double() - z).abs().max() <= bound
+
+
+ATTENTIONS = {
+    "full": {},
+    "causal": {"is_causal": True},
+    "scale": {"scale": 0.3},
+    "bool mask": {"mask": "bool"},
+    "mask of each head": {"mask": "float"},
+    "rows without keys": {"mask": "empty rows"},
+}
+
+
+def attention_mask(kind: str | None, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor | None:
+    if kind is None:
+        return None
+    batch, heads, queries, keys = shape
+    if kind == "float":
+        return inputs(device, batch, heads, queries, keys, dtype=dtype)
+    mask = torch.rand(batch, 1, queries, keys, device=device) < 0.7
+    mask[..., 0] = True
+    if kind == "empty rows":
+        mask[:, :, 3] = False
+    return mask
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "sizes", [(2, 3, 37, 37, 64), (1, 4, 128, 128, 64), (2, 2, 65, 200, 72), (1, 2, 1, 33, 128)], ids=str
+)
+@pytest.mark.parametrize("kind", ATTENTIONS)
+@pytest.mark.parametrize(
+    ("backend", "dtype"),
+    [(SDPBackend.EFFICIENT_ATTENTION, torch.float32), (SDPBackend.EFFICIENT_ATTENTION, torch.bfloat16),
+     (SDPBackend.FLASH_ATTENTION, torch.bfloat16), (SDPBackend.FLASH_ATTENTION, torch.float16)],
+    ids=["efficient-float32", "efficient-bfloat16", "flash-bfloat16", "flash-float16"],
+)  # fmt: skip
+def test_attention(backend: SDPBackend, dtype: torch.dtype, kind: str, sizes: tuple[int, ...]) -> None:
+    """Output and gradients through torch's own backward: at most twice torch's distance to float64."""
+    options = dict(ATTENTIONS[kind])
+    mask_kind = options.pop("mask", None)
+    batch, heads, queries, keys, size = sizes
+    if backend is SDPBackend.FLASH_ATTENTION and (mask_kind or (kind == "causal" and queries != keys)):
+        pytest.skip("torch's flash backend has no masks, and no causal attention of other sizes")
+    device = torch.device("cuda")
+    shapes = [(batch, heads, queries, size), (batch, heads, keys, size), (batch, heads, keys, size)]
+    arguments = [inputs(device, *shape, dtype=dtype) for shape in shapes]
+    mask = attention_mask(mask_kind, (batch, heads, queries, keys), dtype, device)
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend = backend) -> Tensor:
+        exact = None if mask is None or mask.dtype is torch.bool else mask.to(q.dtype)
+        with sdpa_kernel(backend):
+            return scaled_dot_product_attention(q, k, v, attn_mask=mask if exact is None else exact, **options)
+
+    torchs = gradients(attention, arguments)
+    with enable() as handle:
+        ours = gradients(attention, arguments)
+    assert sum(served(handle, name) for name in ATTENTION) == 1, handle
+    exact = gradients(lambda q, k, v: attention(q, k, v, SDPBackend.MATH), [x.double() for x in arguments])
+    for x, y, z in zip(ours, torchs, exact, strict=True):
+        assert (x.dtype, x.shape, x.stride()) == (y.dtype, y.shape, y.stride())
+        bound = 2 * (y.double() - z).abs().max() + 4 * torch.finfo(dtype).eps * z.abs().max()
+        assert (x.double() - z).abs().nan_to_num(1e30).max() <= bound
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("queries", [1, 32, 45])
+def test_attention_operators_return_what_torch_returns(queries: int, dtype: torch.dtype) -> None:
+    """Shapes, strides, dtypes and devices of every result, and the log-sum-exp's values, padding included."""
+    q, k, v = (inputs(torch.device("cuda"), 2, 3, queries, 64, dtype=dtype) for _ in range(3))
+    calls = {"_scaled_dot_product_efficient_attention": (q, k, v, None, True, 0.0, False)}
+    if dtype is not torch.float32:
+        calls["_scaled_dot_product_flash_attention"] = (q, k, v)
+        bshd = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
+        calls["_flash_attention_forward"] = (*bshd, None, None, queries, queries, 0.0, False, False)
+    for name, arguments in calls.items():
+        torchs = getattr(aten, name)(*arguments)
+        with enable() as handle:
+            ours = getattr(aten, name)(*arguments)
+        assert served(handle, name) == 1
+        torch.testing.assert_close(ours[1], torchs[1], rtol=1e-3, atol=1e-3)
+        for x, y in zip(ours, torchs, strict=True):
+            if isinstance(y, Tensor):
+                assert (x.dtype, x.shape, x.stride(), x.device) == (y.dtype, y.shape, y.stride(), y.device), name
+            else:
+                assert x == y
+
+
+# ---- what surrounds the operators ----
+
+
+class Model(torch.nn.Module):
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+            self.head = torch.nn.Linear(32, 10)
+        self.to(device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layer(x)).log_softmax(-1).mean(1)
+
+
+def loss_and_gradients(model: torch.nn.Module, x: Tensor, call: Callable | None = None) -> list[Tensor]:
+    model.zero_grad()
+    loss = (call or model)(x).sum()
+    loss.backward()
+    return [loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+
+
+def assert_near(ours: list[Tensor], torchs: list[Tensor], tolerance: float = 2e-5) -> None:
+    for x, y in zip(ours, torchs, strict=True):
+        torch.testing.assert_close(x, y, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("way", ["eager", "checkpoint", "autocast", "compile"])
+def test_training_step(way: str, device: torch.device) -> None:
+    model, x = Model(device), inputs(device, 3, 7, 32)
+
+    def step(y: Tensor) -> Tensor:
+        if way == "checkpoint":
+            return torch.utils.checkpoint.checkpoint(model, y, use_reentrant=False)
+        if way == "autocast":
+            with torch.autocast(device.type, torch.bfloat16):
+                return model(y).float()
+        return model(y)
+
+    call = torch.compile(step) if way == "compile" else step
+    torchs = loss_and_gradients(model, x, step)
+    with enable(device=device.type) as handle:
+        ours = loss_and_gradients(model, x, call)
+    assert served(handle, "mm") > 0, handle
+    if way == "compile":
+        assert any("addmm" in name for name, by in handle.calls if by == "xgemm")
+    assert_near(ours, torchs, 5e-2 if way == "autocast" else 2e-5)
+
+
+def test_gradients_of_each_sample(device: torch.device, enabled: Enabled) -> None:
+    weight, x = inputs(device, 5, 7), inputs(device, 6, 7)
+
+    def loss(w: Tensor, sample: Tensor) -> Tensor:
+        return (w @ sample).softmax(0).square().sum()
+
+    ours = torch.func.vmap(torch.func.grad(loss), (None, 0))(weight, x)
+    enabled.disable()
+    assert_near([ours], [torch.func.vmap(torch.func.grad(loss), (None, 0))(weight, x)])
+
+
+def test_second_derivative(device: torch.device, enabled: Enabled) -> None:
+    x, w = inputs(device, 9, 6, dtype=torch.float64), inputs(device, 6, 6, dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(lambda a: torch.tanh(a @ w).mm(w), x.requires_grad_())
+
+
+@pytest.mark.cuda
+def test_cuda_graph() -> None:
+    model, x = Model(torch.device("cuda")), inputs(torch.device("cuda"), 3, 7, 32)
+    with enable():
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                expected = loss_and_gradients(model, x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = loss_and_gradients(model, x)
+    for y in captured:
+        y.zero_()
+    graph.replay()  # as it was captured, also when it is off
+    for y, z in zip(captured, expected, strict=True):
+        assert torch.equal(y, z)
+
+
+def test_nested(device: torch.device) -> None:
+    x = inputs(device, 4, 4)
+    with enable(device=device.type) as outer:
+        x @ x
+        with enable(ops=["_softmax"], dtypes=[torch.float64], device=device.type) as inner:
+            x @ x
+            x.softmax(1)
+            x.double().softmax(1)
+        x @ x
+        assert inner.calls == {
+            ("mm", "torch: not enabled"): 1,
+            ("_softmax", "torch: not enabled"): 1,
+            ("_softmax", "xgemm"): 1,
+        }
+        before = outer.calls.copy()
+    x @ x
+    assert outer.calls == before and before["mm", "xgemm"] == 2
+    first, second = enable(device=device.type), enable(ops=(), device=device.type)
+    first.disable()  # out of order: the inner one still counts
+    x @ x
+    assert second.calls["mm", "torch: not enabled"] == 1
+    second.disable()
+    second.disable()
+
+
+def test_threads(device: torch.device) -> None:
+    x = inputs(device, 64, 64)
+    expected = x @ x
+    failures = []
+
+    def work() -> None:
+        for _ in range(20):
+            if not torch.allclose(x @ x, expected, rtol=1e-4, atol=1e-4):
+                failures.append("wrong")
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for _ in range(10):
+        enable(device=device.type).disable()
+    for worker in workers:
+        worker.join()
+    assert not failures
+
+
+def test_refuses(device: torch.device) -> None:
+    with pytest.raises(ValueError, match=r"expected ops among mm, .* got conv"):
+        enable(["conv"], device=device.type)
+    with pytest.raises(ValueError, match=r"expected dtypes among torch.float32, .* got torch.int8"):
+        enable(dtypes=[torch.int8], device=device.type)
+    with pytest.raises(ValueError, match="expected device to be cuda or cpu, got 'tpu'"):
+        enable(device="tpu")
+    with enable(device="cpu"), pytest.raises(ValueError, match="expected device 'cpu' as around it, got 'cuda'"):
+        enable()
+
+
+def test_batch_invariant_covers_it(device: torch.device, enabled: Enabled) -> None:
+    """A row of a whole program has the bits that it has alone."""
+    if device.type == "cpu":
+        pytest.skip("the CPU's bits are ATen's")
+    weight, x = inputs(device, 96, 200), inputs(device, 64, 200)
+
+    def program(rows: Tensor) -> Tensor:
+        y = torch.nn.functional.linear(rows, weight).softmax(-1)
+        return torch.cat([y, y.sum(-1, True), rows.t().contiguous().t().mean(-1, True), y.logsumexp(-1, True)], 1)
+
+    with torch_ext.batch_invariant():
+        whole = program(x)
+        for rows in (slice(0, 1), slice(3, 20)):
+            assert torch.equal(program(x[rows]), whole[rows])
+
+
+@pytest.mark.parametrize("arguments", [[], ["--report"], ["-m"]])
+def test_run(arguments: list[str], tmp_path: Path) -> None:
+    """python -m torch_ext.run: the program finds itself as Python would have run it."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, helper, torch_ext._enable as e\n"
+        "print(__name__, sys.argv[1:], helper.value, len(e._active), sorted(e._active[0].ops) if e._active else [])\n"
+    )
+    (tmp_path / "helper.py").write_text("value = 7\n")
+    target = ["-m", "program"] if arguments == ["-m"] else [*arguments, str(program)]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+
+    def run(**more: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "torch_ext.run", *target, "a", "--b"]
+        return subprocess.run(command, capture_output=True, text=True, env=environment | more, check=True)
+
+    off = run(XGEMM_ENABLE="0")
+    assert off.stdout == "__main__ ['a', '--b'] 7 0 []\n"
+    if torch.backends.cuda.is_built():
+        on = run(XGEMM_ENABLE="mm,addmm")
+        assert on.stdout == "__main__ ['a', '--b'] 7 1 ['addmm', 'mm']\n"
+        assert ("aten on xgemm: " in on.stderr) == (arguments == ["--report"])
+
+
+def test_run_says_how(capsys: pytest.CaptureFixture[str]) -> None:
+    from torch_ext import run
+
+    assert run.main([]) == 2 and run.main(["--unknown"]) == 2
+    assert "usage: python -m torch_ext.run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_of_a_data_loader(start: str, device: torch.device, enabled: Enabled) -> None:
+    data = torch.arange(24.0).view(8, 3)
+    loader = torch.utils.data.DataLoader(data, 4, num_workers=1, multiprocessing_context=start)
+    assert torch.equal(torch.cat([*loader]), data)
+
+
+def test_nothing_happens_at_import() -> None:
+    program = (
+        "import torch, torch_ext, sys; print('torch_ext._enable' in sys.modules);"
+        "torch_ext.enable; print(torch.ops.xgemm_aten.counts(False) == '')"
+    )
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert result.stdout.split() == ["False", "True"]
+
+
+def test_every_operator_is_known_to_the_library() -> None:
+    for name in OPERATORS:
+        assert torch.ops.xgemm_aten.set_dtypes(name, 0)
+    with pytest.raises(RuntimeError, match=re.escape("xgemm::enable: expected an operator that can be enabled, got x")):
+        torch.ops.xgemm_aten.set_dtypes("x", 0)
+
+
+def distributed_step(rank: int, world: int, backend: str, port: int, folder: str) -> None:
+    """One process: a step under DDP and one under FSDP2, whose gradients are a single process's."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group(backend, rank=rank, world_size=world)
+    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    torch.manual_seed(0)
+    batch = torch.randn(2 * world, 7, 32).to(device)
+    expected = loss_and_gradients(Model(device), batch)[1:]
+    with enable(device=device.type) as handle:
+        mine = batch[2 * rank : 2 * rank + 2]
+        model = torch.nn.parallel.DistributedDataParallel(Model(device))
+        ours = [g * world for g in loss_and_gradients(model, mine)[1:]]
+        assert_near(ours, expected)
+        sharded = copy.deepcopy(Model(device))
+        fully_shard(sharded)
+        ours = [g.full_tensor() * world for g in loss_and_gradients(sharded, mine)[1:]]
+        assert_near(ours, expected)
+    assert handle.calls["mm", "xgemm"] > 0
+    dist.destroy_process_group()
+    Path(folder, str(rank)).touch()
+
+
+def distributed(backend: str, tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    torch.multiprocessing.spawn(distributed_step, (2, backend, port, str(tmp_path)), nprocs=2)
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    distributed("gloo", tmp_path)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus(tmp_path: Path) -> None:
+    distributed("nccl", tmp_path)

@@ -1,0 +1,166 @@
+"""The forwards of scaled_dot_product_attention as aten's backends have them: with what torch's backwards read."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torch_ext.replace.operators import left_to_torch
+
+FLASH_DTYPES = (torch.float16, torch.bfloat16)
+WIDEST_HEAD = 256
+
+# What an argument of another name has to be: absent, None, False or 0.
+SERVED_ARGUMENTS = frozenset(
+    ("query", "key", "value", "is_causal", "scale", "max_q", "max_k", "window_size_left", "window_size_right")
+)
+
+_attention_lse = torch.ops.xgemm.attention_lse.default
+_BelowAutograd = torch._C._AutoDispatchBelowAutograd
+
+# An operator's arguments by name -> its results, or None: not served.
+_Forward = Callable[[dict[str, object]], tuple | None]
+
+
+def scaled_dot_product_flash_attention(given: dict[str, object]) -> tuple | None:
+    """``aten::_scaled_dot_product_flash_attention``.
+
+    Args:
+        given: its arguments by name; query, key and value are (B, H, S, D), (B, Hk, Sk, D) and (B, Hk, Sk, D).
+
+    Returns:
+        The operator's nine results, or None if it is not served. The output has the query's order of dims, without
+        holes; the log-sum-exp is natural, (B, H, S), contiguous, float32, inf for a query without keys.
+    """
+    query, key, value = (given[name] for name in ("query", "key", "value"))
+    if not _is_served(query, key, value, given):
+        return None
+    output, logsumexp = _forward(query, key, value, given)
+    return output, logsumexp, None, None, query.shape[2], key.shape[2], *_without_dropout(query)
+
+
+def flash_attention_forward(given: dict[str, object]) -> tuple | None:
+    """``aten::_flash_attention_forward`` of a dense batch.
+
+    Args:
+        given: its arguments by name; query, key and value are (B, S, H, D), (B, Sk, Hk, D) and (B, Sk, Hk, D).
+
+    Returns:
+        The operator's five results, as :func:`scaled_dot_product_flash_attention`, or None if it is not served.
+    """
+    if given["query"].dim() != 4:
+        return None
+    query, key, value = (given[name].transpose(1, 2) for name in ("query", "key", "value"))
+    if not _is_served(query, key, value, given):
+        return None
+    output, logsumexp = _forward(query, key, value, given)
+    return output.transpose(1, 2), logsumexp, *_without_dropout(query)
+
+
+def efficient_attention(given: dict[str, object]) -> tuple | None:
+    """``aten::_scaled_dot_product_efficient_attention``.
+
+    Args:
+        given: its arguments by name; query, key and value are (B, H, S, D), (B, H, Sk, D) and (B, H, Sk, Dv).
+
+    Returns:
+        The operator's four results, or None if it is not served. The output is (B, S, H, Dv) in memory; the log-sum-exp
+        is natural, float32, padded with inf to a multiple of 32 queries, and of no queries unless it was asked for.
+    """
+    query, key, value, mask = (given[name] for name in ("query", "key", "value", "attn_bias"))
+    known = {"query", "key", "value", "attn_bias", "compute_log_sumexp", "dropout_p", "is_causal", "scale"}
+    if given["dropout_p"] or not given.keys() <= known or not query.dtype is key.dtype is value.dtype:
+        return None
+    if query.dim() != 4 or key.shape[:2] != query.shape[:2] or query.numel() == 0 or key.numel() == 0:
+        return None
+    if value.shape[-1] > WIDEST_HEAD or query.shape[-1] > WIDEST_HEAD or value.numel() == 0:
+        return None
+    if left_to_torch("attention", query.dtype, query.device) is not None:
+        return None
+    with _BelowAutograd():  # called by the operator's Autograd kernel: torch has the backward
+        output, lse = _attention_lse(
+            query, key, value, attn_mask=mask, is_causal=given["is_causal"], scale=given.get("scale")
+        )
+    batch, heads, queries = query.shape[:3]
+    if given["compute_log_sumexp"]:
+        padded = lse.new_full((batch, heads, -(-queries // 32) * 32), torch.inf)
+        padded[:, :, :queries] = lse
+    else:
+        padded = lse.new_empty((batch, heads, 0))
+    unused = torch.empty((), dtype=torch.int64), torch.empty((), dtype=torch.int64)
+    return _queries_before_heads(output), padded, *unused
+
+
+def _queries_before_heads(output: Tensor) -> Tensor:
+    """(B, H, S, D), with the memory of (B, S, H, D)."""
+    batch, heads, queries, size = output.shape
+    like = output.new_empty((batch, queries, heads, size)).transpose(1, 2)
+    return output if output.stride() == like.stride() else like.copy_(output)
+
+
+def _is_served(query: Tensor, key: Tensor, value: Tensor, given: dict[str, object]) -> bool:
+    """Whether torch's flash attention takes the call, and ours does. The tensors are (B, H, S, D)."""
+    for name, argument in given.items():
+        if name not in SERVED_ARGUMENTS and argument is not None and (isinstance(argument, Tensor) or argument):
+            return False
+    if not query.dtype is key.dtype is value.dtype or query.dtype not in FLASH_DTYPES:
+        return False
+    if not query.device == key.device == value.device or not query.dim() == key.dim() == 4 or key.shape != value.shape:
+        return False
+    (batch, heads, _, size), (key_batch, key_heads, _, key_size) = query.shape, key.shape
+    if batch != key_batch or size != key_size or query.numel() == 0 or key.numel() == 0:
+        return False
+    if size % 8 != 0 or size > WIDEST_HEAD or heads % key_heads != 0:
+        return False
+    if not query.stride(3) == key.stride(3) == value.stride(3) == 1:
+        return False
+    return left_to_torch("attention", query.dtype, query.device) is None
+
+
+def _forward(query: Tensor, key: Tensor, value: Tensor, given: dict[str, object]) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp of (B, H, S, D), laid out as torch's."""
+    left, right = _window(given, "window_size_left"), _window(given, "window_size_right")
+    if given.get("is_causal"):
+        right = 0
+    with _BelowAutograd():  # the operator's own Autograd kernel has called this one
+        output, logsumexp = _attention_lse(
+            query,
+            key,
+            value,
+            scale=given.get("scale"),
+            enable_gqa=query.shape[1] != key.shape[1],
+            causal_alignment="bottom_right",
+            window=(left, right),
+        )
+    if 0 <= right < query.shape[2] - key.shape[2]:  # the first queries come too long before the first key
+        logsumexp.masked_fill_(logsumexp == -torch.inf, torch.inf)
+    return _laid_out_as(query, output), logsumexp
+
+
+def _window(given: dict[str, object], side: str) -> int:
+    size = given.get(side)
+    return -1 if size is None else max(-1, size)
+
+
+def _laid_out_as(query: Tensor, output: Tensor) -> Tensor:
+    """The output with the strides of ``empty_like(query)``, which torch's own and its fake have."""
+    if output.stride() == query.stride():
+        return output
+    like = torch.empty_like(query)
+    sizes = zip(query.shape, output.stride(), like.stride(), strict=True)
+    if all(size == 1 or ours == theirs for size, ours, theirs in sizes):
+        return output.as_strided(output.shape, like.stride())
+    return like.copy_(output)
+
+
+def _without_dropout(query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The generator's state, an unused result and the debug mask, none of which is read without dropout."""
+    return query.new_empty(2, dtype=torch.uint64), query.new_empty((), dtype=torch.uint64), query.new_empty(0)
+
+
+# An operator of aten -> its forward here.
+FORWARDS: dict[str, _Forward] = {
+    "_scaled_dot_product_flash_attention": scaled_dot_product_flash_attention,
+    "_scaled_dot_product_efficient_attention": efficient_attention,
+    "_flash_attention_forward": flash_attention_forward,
+}
