@@ -17,6 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import torch_ext
 from torch_ext._enable import ATTENTION, OPERATORS, Enabled, enable
+from torch_ext._sdpa import efficient_attention
 
 aten = torch.ops.aten
 ROOT = Path(__file__).resolve().parents[1]
@@ -271,6 +272,21 @@ def test_attention(backend: SDPBackend, dtype: torch.dtype, kind: str, sizes: tu
         assert (x.dtype, x.shape, x.stride()) == (y.dtype, y.shape, y.stride())
         bound = 2 * (y.double() - z).abs().max() + 4 * torch.finfo(dtype).eps * z.abs().max()
         assert (x.double() - z).abs().nan_to_num(1e30).max() <= bound
+
+
+def test_efficient_attention_on_the_cpu() -> None:
+    """The forward that a GPU's dispatcher calls, as it calls it: without arguments that have their default."""
+    q, k, v = (inputs(torch.device("cpu"), 2, 3, n, 16) for n in (37, 50, 50))
+    given = dict(query=q, key=k, value=v, attn_bias=None, compute_log_sumexp=True)
+    output, logsumexp, *_ = efficient_attention(given)
+    assert output.stride() == torch.empty(2, 37, 3, 16).transpose(1, 2).stride()
+    torch.testing.assert_close(output, scaled_dot_product_attention(q, k, v))
+    expected = (q @ k.transpose(2, 3) / 4).logsumexp(-1)
+    torch.testing.assert_close(logsumexp[..., :37], expected)
+    assert logsumexp.shape == (2, 3, 64) and torch.isinf(logsumexp[..., 37:]).all()
+    assert efficient_attention(given | {"compute_log_sumexp": False})[1].shape == (2, 3, 0)
+    for refused in ({"dropout_p": 0.5}, {"unknown": 1}, {"key": k.double()}, {"query": q[:, :, :0]}):
+        assert efficient_attention(given | refused) is None
 
 
 @pytest.mark.cuda

@@ -69,7 +69,7 @@ def efficient_attention(given: dict[str, object]) -> tuple | None:
     """
     query, key, value, mask = (given[name] for name in ("query", "key", "value", "attn_bias"))
     known = {"query", "key", "value", "attn_bias", "compute_log_sumexp", "dropout_p", "is_causal", "scale"}
-    if given["dropout_p"] or not given.keys() <= known or not query.dtype is key.dtype is value.dtype:
+    if given.get("dropout_p") or not given.keys() <= known or not query.dtype is key.dtype is value.dtype:
         return None
     if query.dim() != 4 or key.shape[:2] != query.shape[:2] or query.numel() == 0 or key.numel() == 0:
         return None
@@ -79,7 +79,7 @@ def efficient_attention(given: dict[str, object]) -> tuple | None:
         return None
     with _BelowAutograd():  # called by the operator's Autograd kernel: torch has the backward
         output, lse = _attention_lse(
-            query, key, value, attn_mask=mask, is_causal=given["is_causal"], scale=given.get("scale")
+            query, key, value, attn_mask=mask, is_causal=bool(given.get("is_causal")), scale=given.get("scale")
         )
     batch, heads, queries = query.shape[:3]
     if given["compute_log_sumexp"]:

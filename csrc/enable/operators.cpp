@@ -409,9 +409,9 @@ STABLE_TORCH_LIBRARY(xgemm_aten, m) {
   m.def("counts(bool reset) -> str");
   m.def("is_ours(str op, Tensor x) -> bool");
   m.def("count(str op, bool ours) -> bool");
-  m.def("addmm(Tensor self, Tensor mat1, Tensor mat2, float beta, float alpha, Tensor? out) -> Tensor?");
-  m.def("baddbmm(Tensor self, Tensor batch1, Tensor batch2, float beta, float alpha, Tensor? out) -> Tensor?");
-  m.def("addmv(Tensor self, Tensor mat, Tensor vec, float beta, float alpha, Tensor? out) -> Tensor?");
+  m.def("addmm(Tensor self, Tensor mat1, Tensor mat2, float beta=1, float alpha=1, Tensor? out=None) -> Tensor?");
+  m.def("baddbmm(Tensor self, Tensor batch1, Tensor batch2, float beta=1, float alpha=1, Tensor? out=None) -> Tensor?");
+  m.def("addmv(Tensor self, Tensor mat, Tensor vec, float beta=1, float alpha=1, Tensor? out=None) -> Tensor?");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(xgemm_aten, CompositeExplicitAutograd, m) {
