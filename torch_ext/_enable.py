@@ -14,7 +14,7 @@ from torch_ext import _sdpa
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addmv")
 REDUCTIONS = ("logsumexp", "sum", "mean", "amax", "amin", "argmax", "argmin")
-ATTENTION = tuple(_sdpa.FORWARDS)
+ATTENTION = ("_scaled_dot_product_efficient_attention", *_sdpa.FORWARDS)
 OPERATORS = (*PRODUCTS, "_softmax", "_log_softmax", *REDUCTIONS, *ATTENTION)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # bits 0 to 3 in csrc/device/dtype.h
 
@@ -149,12 +149,12 @@ def _without_warning() -> Iterable[None]:
 
 
 def _register(key: str) -> list[str]:
-    """Puts our kernels over torch's at a dispatch key, those with a Scalar argument from here."""
+    """Puts our kernels over torch's at a dispatch key, those with a Scalar argument and the flash backend's from here."""
     library = torch.library.Library("aten", "IMPL")
     missing = []
     kernels = [
         *((name, f"{name}{overload}", make) for name in ("addmm", "baddbmm", "addmv") for overload, make in _SUMS),
-        *((name, name, _attention) for name in ATTENTION),
+        *((name, name, _attention) for name in _sdpa.FORWARDS),
     ]
     with _without_warning():
         for name, overload, make in kernels:
@@ -233,14 +233,14 @@ _SUMS = (("", _sum), (".out", _sum_out), ("_", _sum_in_place))
 
 def _attention(name: str, before: Callable) -> Callable:
     """A forward of scaled_dot_product_attention, as torch's own backward wants it."""
-    forward = _sdpa.FORWARDS[name]
+    forward, is_ours, count = _sdpa.FORWARDS[name], _ops.is_ours.default._op, _ops.count.default._op
     names = [argument.name for argument in getattr(torch.ops.aten, name).default._schema.arguments]
 
     def kernel(query: Tensor, *args, **kwargs):
-        if not _ops.is_ours(name, query):
+        if not is_ours(name, query):
             return before(query, *args, **kwargs)
         results = forward({**dict(zip(names, (query, *args), strict=False)), **kwargs})
-        _ops.count(name, results is not None)
+        count(name, results is not None)
         return before(query, *args, **kwargs) if results is None else results
 
     return kernel

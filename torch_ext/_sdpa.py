@@ -1,4 +1,4 @@
-"""The forwards of scaled_dot_product_attention as aten's backends have them: with what torch's backwards read."""
+"""The forwards of SDPA's flash backend as aten has them: with what torch's backwards read."""
 
 from collections.abc import Callable
 
@@ -55,47 +55,6 @@ def flash_attention_forward(given: dict[str, object]) -> tuple | None:
         return None
     output, logsumexp = _forward(query, key, value, given)
     return output.transpose(1, 2), logsumexp, *_without_dropout(query)
-
-
-def efficient_attention(given: dict[str, object]) -> tuple | None:
-    """``aten::_scaled_dot_product_efficient_attention``.
-
-    Args:
-        given: its arguments by name; query, key and value are (B, H, S, D), (B, H, Sk, D) and (B, H, Sk, Dv).
-
-    Returns:
-        The operator's four results, or None if it is not served. The output is (B, S, H, Dv) in memory; the log-sum-exp
-        is natural, float32, padded with inf to a multiple of 32 queries, and of no queries unless it was asked for.
-    """
-    query, key, value, mask = (given[name] for name in ("query", "key", "value", "attn_bias"))
-    known = {"query", "key", "value", "attn_bias", "compute_log_sumexp", "dropout_p", "is_causal", "scale"}
-    if given.get("dropout_p") or not given.keys() <= known or not query.dtype is key.dtype is value.dtype:
-        return None
-    if query.dim() != 4 or key.shape[:2] != query.shape[:2] or query.numel() == 0 or key.numel() == 0:
-        return None
-    if value.shape[-1] > WIDEST_HEAD or query.shape[-1] > WIDEST_HEAD or value.numel() == 0:
-        return None
-    if left_to_torch("attention", query.dtype, query.device) is not None:
-        return None
-    with _BelowAutograd():  # called by the operator's Autograd kernel: torch has the backward
-        output, lse = _attention_lse(
-            query, key, value, attn_mask=mask, is_causal=bool(given.get("is_causal")), scale=given.get("scale")
-        )
-    batch, heads, queries = query.shape[:3]
-    if given["compute_log_sumexp"]:
-        padded = lse.new_full((batch, heads, -(-queries // 32) * 32), torch.inf)
-        padded[:, :, :queries] = lse
-    else:
-        padded = lse.new_empty((batch, heads, 0))
-    unused = torch.empty((), dtype=torch.int64), torch.empty((), dtype=torch.int64)
-    return _queries_before_heads(output), padded, *unused
-
-
-def _queries_before_heads(output: Tensor) -> Tensor:
-    """(B, H, S, D), with the memory of (B, S, H, D)."""
-    batch, heads, queries, size = output.shape
-    like = output.new_empty((batch, queries, heads, size)).transpose(1, 2)
-    return output if output.stride() == like.stride() else like.copy_(output)
 
 
 def _is_served(query: Tensor, key: Tensor, value: Tensor, given: dict[str, object]) -> bool:
@@ -161,6 +120,5 @@ def _without_dropout(query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 # An operator of aten -> its forward here.
 FORWARDS: dict[str, _Forward] = {
     "_scaled_dot_product_flash_attention": scaled_dot_product_flash_attention,
-    "_scaled_dot_product_efficient_attention": efficient_attention,
     "_flash_attention_forward": flash_attention_forward,
 }

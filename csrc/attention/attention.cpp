@@ -5,21 +5,22 @@
 #include "torch/register.h"
 
 namespace xgemm {
-namespace {
 
-attention::Result run(const attention::Call& call, bool want_lse) {
+attention::Result attention::run(const Call& call, bool want_lse) {
 #ifdef XGEMM_WITH_CUDA
-  if (call.query.cuda) return attention::attention_cuda(call, want_lse);
+  if (call.query.cuda) return attention_cuda(call, want_lse);
 #endif
-  return attention::attention_cpu(call, want_lse);
+  return attention_cpu(call, want_lse);
 }
+
+namespace {
 
 Tensor attention_op(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& attn_mask,
                     bool is_causal, std::optional<double> scale, bool enable_gqa, const Text& causal_alignment,
                     const std::vector<std::int64_t>& window, double softcap, const std::optional<Tensor>& sinks,
                     const Text& precision) {
   const attention::Options options{attn_mask, is_causal, scale, enable_gqa, causal_alignment, window, softcap, sinks, precision};
-  return run(attention::check_arguments("attention", query, key, value, options), false).output;
+  return attention::run(attention::check_arguments("attention", query, key, value, options), false).output;
 }
 
 std::tuple<Tensor, Tensor> attention_lse_op(const Tensor& query, const Tensor& key, const Tensor& value,
@@ -28,7 +29,7 @@ std::tuple<Tensor, Tensor> attention_lse_op(const Tensor& query, const Tensor& k
                                             const std::vector<std::int64_t>& window, double softcap,
                                             const std::optional<Tensor>& sinks, const Text& precision) {
   const attention::Options options{attn_mask, is_causal, scale, enable_gqa, causal_alignment, window, softcap, sinks, precision};
-  attention::Result r = run(attention::check_arguments("attention_lse", query, key, value, options), true);
+  attention::Result r = attention::run(attention::check_arguments("attention_lse", query, key, value, options), true);
   return {r.output, *r.lse};
 }
 

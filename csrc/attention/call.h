@@ -93,6 +93,8 @@ void for_each(const std::vector<BatchDim>& dims, std::size_t count, const F& f, 
   }
 }
 
+/// On the tensors' device.
+Result run(const Call& call, bool want_lse);
 Result attention_cpu(const Call& call, bool want_lse);
 Result attention_cuda(const Call& call, bool want_lse);
 

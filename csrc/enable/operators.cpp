@@ -5,10 +5,11 @@
 // result, what is faster there) goes to torch's kernel. Operators with a Scalar argument, which the stable interface does not
 // have, are registered in Python and come here as xgemm_aten::addmm and its like, which return nothing if torch has to serve.
 #include <algorithm>
+#include <limits>
 #include <list>
-#include <memory>
 #include <mutex>
 
+#include "attention/call.h"
 #include "enable/previous.h"
 #include "enable/served.h"
 #include "matmul/ops.h"
@@ -23,6 +24,8 @@
 
 namespace xgemm::enable {
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
 
 bool in_order() {
 #ifdef XGEMM_WITH_CUDA
@@ -236,6 +239,65 @@ Tensor softmax_into(const Tensor& x, std::int64_t dim, bool half_to_float, const
   return softmax_of<log>(x, dim, half_to_float, &out);
 }
 
+// ---- attention ----
+
+/// aten::_scaled_dot_product_efficient_attention: where float32, and masks, go. Torch's backward reads the results: the output
+/// lies as (B, S, H, Dv), the log-sum-exp is padded with inf to 32 queries.
+FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,
+                                bool want_lse, double dropout, bool causal, std::optional<double> scale) {
+  constexpr Op op = Op::efficient_attention;
+  const TensorView vq = view(name_of(op), "query", q), vk = view(name_of(op), "key", k), vv = view(name_of(op), "value", v);
+  const auto by = [&] {
+    if (const By settings = by_settings(op, vq.dtype); settings != By::xgemm) return settings;
+    if (!same_type(vq, vk) || !same_type(vq, vv)) return By::dtype;
+    const bool fits = vq.dim() == 4 && vk.dim() == 4 && vv.dim() == 4 && vq.size(0) == vk.size(0) && vq.size(1) == vk.size(1) &&
+                      vk.size(0) == vv.size(0) && vk.size(1) == vv.size(1) && vk.size(2) == vv.size(2) &&
+                      vq.size(3) == vk.size(3);
+    if (!fits || vq.size(3) > attention::kMaxHeadSize || vv.size(3) > attention::kMaxHeadSize || vq.numel() == 0 ||
+        vk.numel() == 0 || vv.numel() == 0)
+      return By::shape;
+    if (dropout != 0) return By::option;
+#ifdef XGEMM_WITH_CUDA
+    if (!in_order() && device_properties(vq.device_index).major != 9) return By::faster;
+#endif
+    return By::xgemm;
+  }();
+  if (by != By::xgemm || serving) {
+    if (!serving) count(op, by);
+    return previous(vq.cuda).efficient_attention(q, k, v, bias, want_lse, dropout, causal, scale);
+  }
+  const Serving guard;
+  static const std::string kAlignment = "top_left", kPrecision = "highest";
+  static const std::vector<std::int64_t> kWindow = {-1, -1};
+  attention::Call call = attention::check_arguments(
+      name_of(op), q, k, v, {bias, causal, scale, false, kAlignment, kWindow, 0, std::nullopt, kPrecision});
+  call.heads_beside = true;
+  const attention::Result result = attention::run(call, want_lse);
+  const std::int64_t queries = vq.size(2), padded = want_lse ? (queries + 31) / 32 * 32 : 0;
+  Tensor lse = result.lse ? *result.lse : empty(std::array{vq.size(0), vq.size(1), padded}, ScalarType::Float, vq);
+  if (result.lse && bias)  // a query without keys: the backward's exp(score - inf) is 0
+    lse = aten("nan_to_num", "", lse, std::optional(kNaN), std::optional(kInfinity), std::optional(kInfinity));
+  if (result.lse && padded != queries) {
+    const std::array shape{vq.size(0), vq.size(1), padded};
+    Tensor whole = empty(shape, ScalarType::Float, vq);
+    torch::stable::fill_(whole, kInfinity);
+    Tensor part = torch::stable::narrow(whole, 2, 0, queries);
+    torch::stable::copy_(part, lse);
+    lse = whole;
+  }
+  count(op, by);
+  static const TensorView kCpu{.op = "",
+                               .name = "",
+                               .tensor = nullptr,
+                               .data = nullptr,
+                               .sizes = {},
+                               .strides = {},
+                               .dtype = ScalarType::Long,
+                               .device_index = -1,
+                               .cuda = false};
+  return {result.output, lse, empty({}, ScalarType::Long, kCpu), empty({}, ScalarType::Long, kCpu)};  // no generator's state
+}
+
 // ---- reductions ----
 
 /// A reduction of `x`; torch(out) is torch's kernel.
@@ -353,6 +415,7 @@ std::vector<Overload> overloads(bool cuda) {
        p.logsumexp);
   both("argmax", TORCH_BOX(&index_fresh<Op::argmax>), "argmax.out", TORCH_BOX(&index_into<Op::argmax>), p.argmax);
   both("argmin", TORCH_BOX(&index_fresh<Op::argmin>), "argmin.out", TORCH_BOX(&index_into<Op::argmin>), p.argmin);
+  all.push_back({name_of(Op::efficient_attention), TORCH_BOX(&efficient_attention), p.efficient_attention.kernel != nullptr});
   return all;
 }
 

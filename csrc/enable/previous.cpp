@@ -36,6 +36,8 @@ Previous look_up(bool cuda) {
   const std::string typed = "N3c1016OptionalArrayRefIlEEbSt8optionalINS", dtype = "_10ScalarTypeEE";
   both(p.sum, "sum", typed + "4" + dtype, typed + "5" + dtype), both(p.mean, "mean", typed + "4" + dtype, typed + "5" + dtype);
   both(p.argmax, "argmax", "St8optionalIlEb", "St8optionalIlEb"), both(p.argmin, "argmin", "St8optionalIlEb", "St8optionalIlEb");
+  find(p.efficient_attention.kernel, library,
+       scope + "39_scaled_dot_product_efficient_attentionERKNS_6TensorES3_S3_RKSt8optionalIS1_EbdbS4_IdE");
   // One for all devices.
   find(p.logsumexp.fresh, torch_cpu(), "_ZN2at25compositeexplicitautograd9logsumexpERKNS_6TensorE" + dims);
   find(p.logsumexp.into, torch_cpu(), "_ZN2at38compositeexplicitautogradnonfunctional13logsumexp_outERNS_6TensorERKS1_" + dims);
@@ -43,6 +45,17 @@ Previous look_up(bool cuda) {
 }
 
 }  // namespace
+
+FourTensors EfficientAttention::operator()(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,
+                                           bool want_lse, double dropout, bool causal, std::optional<double> scale) const {
+  const Results results(kernel(q.get(), k.get(), v.get(), OptionalTensor(bias), want_lse, dropout, causal, scale));
+  const auto owned = [&](int i) {  // as Kernel's
+    void** const memory = static_cast<void**>(::operator new(sizeof(void*)));
+    *memory = results.impls[3 - i];
+    return Tensor(reinterpret_cast<Handle>(memory));
+  };
+  return {owned(0), owned(1), owned(2), owned(3)};
+}
 
 const Previous& previous(bool cuda) {
   static const Previous kernels[] = {look_up(false), look_up(true)};

@@ -6,6 +6,7 @@
 // span.
 #pragma once
 #include <span>
+#include <tuple>
 
 #include "torch/tensor.h"
 
@@ -43,6 +44,31 @@ struct Kernel {
   }
 };
 
+/// std::optional<at::Tensor>, borrowed.
+struct OptionalTensor {
+  void* impl;
+  bool has_value;
+  explicit OptionalTensor(const std::optional<Tensor>& t)
+      : impl(t ? *reinterpret_cast<void**>(t->get()) : nullptr), has_value(t.has_value()) {}
+};
+
+using FourTensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+/// aten::_scaled_dot_product_efficient_attention.
+struct EfficientAttention {
+  /// std::tuple of four at::Tensor: libstdc++ stores the last one first.
+  struct Results {
+    void* impls[4];
+    Results(const Results&) = delete;
+    ~Results() {}  // NOLINT: as Returned's
+  };
+  Results (*kernel)(Handle q, Handle k, Handle v, const OptionalTensor& bias, bool want_lse, double dropout, bool causal,
+                    std::optional<double> scale) = nullptr;
+
+  FourTensors operator()(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias, bool want_lse,
+                         double dropout, bool causal, std::optional<double> scale) const;
+};
+
 /// The kernels of one device type.
 struct Previous {
   Kernel<Handle, Handle> mm, bmm;
@@ -50,6 +76,7 @@ struct Previous {
   Kernel<Handle, OptionalDims, bool, OptionalDtype> sum, mean;
   Kernel<Handle, DimsRef, bool> amax, amin, logsumexp;
   Kernel<Handle, std::optional<std::int64_t>, bool> argmax, argmin;
+  EfficientAttention efficient_attention;
 };
 
 /// Looked up once. Null where this torch has none of that name and those types.

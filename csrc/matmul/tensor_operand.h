@@ -17,6 +17,8 @@ struct TensorOperand {
   int batch_step;             ///< 0: one matrix for all batches
   std::int64_t batches;       ///< matrices: 1 or the problem's
   std::int64_t copy, stats;   ///< offsets in the workspace, in bytes
+  std::int64_t tops = 0;      ///< as `copy`: of a split along lines (fp16_split/split.cuh)
+  int chunks = 1;             ///< of k, of such a split
 };
 
 /// An operand in place. `copied` if TMA cannot load it: TMA needs a contiguous dim, base and strides at multiples of 16 bytes,

@@ -8,6 +8,7 @@
 namespace xgemm::matmul {
 
 inline constexpr unsigned kInfinityBits = 0x7f800000u;
+inline constexpr float kLowUnit = 0x1p-11f;  ///< a line's second part is stored in this unit, which widens its range
 
 /// A line's statistics, found by the split.
 struct alignas(16) LineStats {

@@ -1,9 +1,9 @@
 // fp32 operands for fp16 tensor cores: each row of A and each column of B ("line") is scaled by a power of two that brings its
-// largest magnitude to [2^14, 2^15), and each element x becomes hi + lo with hi = fp16(x s), lo = fp16(x s - hi): 22 bits or more
-// of every element within 2^17 of its line's maximum, and 2^-39 of the maximum below (Ootomo & Yokota, arXiv 2203.03341, with
-// scaling: all products share one accumulator). With one part, x becomes hi alone: 11 bits, as tf32.
+// largest magnitude to [2^14, 2^15), and each element x becomes hi + 2^-11 lo with hi = fp16(x s), lo = fp16(2^11 (x s - hi)): 22
+// bits or more of every element within 2^28 of its line's maximum, and 2^-50 of the maximum below (Ootomo & Yokota, arXiv
+// 2203.03341, with scaling). With one part, x becomes hi alone: 11 bits, as tf32.
 //
-// Lossy: smaller than 2^-17 of the line's maximum and not exactly hi + lo (one part: 2^-28, hi). Dense: at least 2^-9 of it.
+// Lossy: smaller than 2^-28 of the line's maximum and not exactly its parts. Dense: at least 2^-14 of it (one part: 2^-9).
 // C_ij of lines i and j is as good as an fp32 product (one part: off by less than 2^-16 of |A||B|) when
 //   - neither line has a lossy element and the shares of elements that are not zero multiply to 1/32 or more, or
 //   - at most 1/256 of each line is lossy and the shares of dense elements add up to at least 9/8.
@@ -13,7 +13,6 @@
 // Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.
 // Floor: per operand 4 + 4 bytes per element (read once, write hi and lo).
 #pragma once
-#include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
 #include "device/vector.cuh"
 #include "device/warp.cuh"
@@ -30,16 +29,18 @@ struct SplitArguments {
   half* out;            ///< [batch][hi (, lo)][line or k][ld]
   std::int64_t ld;      ///< a multiple of 8
   LineStats* stats;     ///< [batch][line]
+  unsigned* tops;       ///< split_columns(): [batch][chunk][line], then [line] of counters
   FailedLines* failed;  ///< null: not counted
   bool of_b;
   int lines, k, batches;  ///< batches: 1 if all share the operand
-  unsigned cluster;       ///< split_columns(): CTAs per strip
+  int chunks;             ///< split_columns(): of k
   bool vectors;           ///< the operand is contiguous along the fast dim, and its rows are 16-byte aligned
 };
 
 namespace split_detail {
 
 inline constexpr int kThreads = 256;
+inline constexpr float kLowScale = 1 / kLowUnit;
 inline constexpr int kHeld = 8;  // quads of a thread in registers
 
 struct Scale {
@@ -63,13 +64,13 @@ __device__ __forceinline__ void split(float x, const Scale& scale, half& hi, hal
   hi = __float2half_rn(scaled);
   const float rest = scaled - __half2float(hi);  // exact
   const float magnitude = fabsf(scaled);
-  count.filled += (magnitude >= 32.f ? 1u : 0u) + (x != 0.f ? 1u << 16 : 0u);
+  count.filled += (magnitude >= (kParts == 2 ? 1.f : 32.f) ? 1u : 0u) + (x != 0.f ? 1u << 16 : 0u);
+  float lost = rest;
   if constexpr (kParts == 2) {
-    lo = __float2half_rn(rest);
-    count.lossy += magnitude < 0.125f && (__half2float(lo) != rest || (scaled == 0.f && x != 0.f));
-  } else {
-    count.lossy += magnitude < 0x1p-14f && (rest != 0.f || (scaled == 0.f && x != 0.f));
+    lo = __float2half_rn(rest * kLowScale);
+    lost = rest * kLowScale - __half2float(lo);
   }
+  count.lossy += magnitude < 0x1p-14f && (lost != 0.f || (scaled == 0.f && x != 0.f));
 }
 
 /// Records a line's statistics. Called by one thread. Ordinary lines cost no atomic.
@@ -172,123 +173,127 @@ __global__ void __launch_bounds__(split_detail::kThreads, 3) split_rows(const __
 
 namespace split_detail {
 
-inline constexpr int kCluster = 8;                  // CTAs per strip at most, each with a part of k
-inline constexpr unsigned kStripsAtOnce = 2 * 132;  // CTAs, two an SM of an H200
-inline constexpr int kStrip = 32;                   // lines per strip: 128 bytes, eight lanes of four
-inline constexpr int kStripThreads = 384;           // 48 rows at a time
-inline constexpr int kStripHeld = 6;                // quads of a thread in registers
-inline constexpr int kStripRows = kStripThreads / 8;
+inline constexpr int kStrip = 128;                 // lines of a CTA: a warp reads 512 bytes of a row
+inline constexpr int kStripWarps = kThreads / 32;  // rows at a time
+inline constexpr unsigned kMostRows = 1 << 15;     // of a thread: Count's limit
 
-/// Reduces `values` of the thread's four lines over the CTA; thread i < kStrip gets line i's result. It ends without a barrier.
+/// Reduces `values` of the thread's four lines over the CTA; thread i < kStrip gets line i's result. It begins with a barrier.
 template <class Op>
-__device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], unsigned (&scratch)[kStripThreads / 32][kStrip],
-                                                 Op op) {
+__device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], unsigned (&scratch)[kStripWarps][kStrip], Op op) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    unsigned value = op(values[i], __shfl_xor_sync(0xffffffffu, values[i], 8));
-    value = op(value, __shfl_xor_sync(0xffffffffu, value, 16));
-    if (lane < 8) scratch[warp][4 * lane + i] = value;
-  }
+  for (int i = 0; i < 4; ++i) scratch[warp][4 * lane + i] = values[i];
   __syncthreads();
   unsigned value = 0;
   if (threadIdx.x < kStrip) {
     value = scratch[0][threadIdx.x];
 #pragma unroll
-    for (int w = 1; w < kStripThreads / 32; ++w) value = op(value, scratch[w][threadIdx.x]);
+    for (int w = 1; w < kStripWarps; ++w) value = op(value, scratch[w][threadIdx.x]);
   }
   return value;
 }
 
+/// A CTA's lines and rows, and its thread's four lines.
+struct Strip {
+  int batch, chunk, first, line, k_begin, k_end;
+  const float* in;
+  __device__ __forceinline__ explicit Strip(const SplitArguments& s) {
+    const int strips = (s.lines + kStrip - 1) / kStrip, index = static_cast<int>(blockIdx.x) / s.chunks;
+    chunk = static_cast<int>(blockIdx.x) - index * s.chunks, batch = index / strips;
+    first = (index - batch * strips) * kStrip, line = first + 4 * (static_cast<int>(threadIdx.x) % 32);
+    const int rows = (s.k + s.chunks - 1) / s.chunks;
+    k_begin = chunk * rows + static_cast<int>(threadIdx.x) / 32, k_end = min(s.k, (chunk + 1) * rows);
+    in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch);
+  }
+  /// Calls use(elements, k) for the thread's quads.
+  template <class Use>
+  __device__ __forceinline__ void each(const SplitArguments& s, const Use& use) const {
+    if (s.vectors && line + 4 <= s.lines) {  // outside of the loop, so that its loads are in flight together
+#pragma unroll 8
+      for (int k = k_begin; k < k_end; k += kStripWarps) use(load_vector<4>(in + k * s.k_stride + line), k);
+    } else if (line < s.lines) {
+#pragma unroll 2
+      for (int k = k_begin; k < k_end; k += kStripWarps) use(load4(in + k * s.k_stride, s.line_stride, line, s.lines, false), k);
+    }
+  }
+  __device__ __forceinline__ unsigned* tops(const SplitArguments& s, int of_chunk) const {
+    return s.tops + (std::int64_t{batch} * (s.chunks + 1) + of_chunk) * s.lines + first;
+  }
+};
+
 }  // namespace split_detail
 
-/// MN-major: one cluster per strip of lines, one CTA per part of k. The maxima are exchanged through distributed shared memory.
-/// A thread keeps kStripHeld quads in registers; the rest of a longer part is read twice. Grid: strips * batches clusters.
-template <int kParts>
-__global__ void __launch_bounds__(split_detail::kStripThreads, 2) split_columns(const __grid_constant__ SplitArguments s) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+/// MN-major, first of two launches: the largest magnitudes of each line in each chunk of k. Grid: strips * batches * chunks.
+inline __global__ void __launch_bounds__(split_detail::kThreads) find_tops(const __grid_constant__ SplitArguments s) {
   using namespace split_detail;
-  __shared__ unsigned scratch[kStripThreads / 32][kStrip];
-  __shared__ unsigned tops[kCluster][kStrip], counts[3][kCluster][kStrip];
-  ptx::cluster_arrive_thread();
+  __shared__ unsigned scratch[kStripWarps][kStrip];
   ptx::grid_wait();
   ptx::grid_release();
-  const int rank = static_cast<int>(ptx::cluster_rank()), strips = (s.lines + kStrip - 1) / kStrip;
-  const int ctas = static_cast<int>(s.cluster), cluster = static_cast<int>(blockIdx.x) / ctas, batch = cluster / strips;
-  const int first = (cluster - batch * strips) * kStrip, line = first + 4 * (static_cast<int>(threadIdx.x) % 8);
-  const int span = (s.k + ctas - 1) / ctas;
-  const int k_begin = rank * span + static_cast<int>(threadIdx.x) / 8, k_end = min(s.k, (rank + 1) * span);
-  const float* const in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch);
-  const auto load = [&](int k) { return load4(in + k * s.k_stride, s.line_stride, line, s.lines, s.vectors); };
-  Vector<float, 4> held[kStripHeld] = {};
+  const Strip strip(s);
   unsigned top[4] = {};
-  const auto add_top = [&](const Vector<float, 4>& x) {
+  strip.each(s, [&](const Vector<float, 4>& x, int) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) top[i] = max(top[i], magnitude_bits(x[i]));
-  };
-  if (line < s.lines) {
-#pragma unroll
-    for (int h = 0; h < kStripHeld; ++h)
-      if (k_begin + h * kStripRows < k_end) held[h] = load(k_begin + h * kStripRows);
-#pragma unroll
-    for (const auto& x : held) add_top(x);
-#pragma unroll 4
-    for (int k = k_begin + kStripHeld * kStripRows; k < k_end; k += kStripRows) add_top(load(k));
-  }
-  const unsigned mine = reduce_strip(top, scratch, [](unsigned a, unsigned b) { return max(a, b); });
-  ptx::cluster_wait_thread();  // all CTAs of the cluster run: their shared memory may be written
-  if (threadIdx.x < kStrip)
-    for (int r = 0; r < ctas; ++r) ptx::store_remote(ptx::remote_address(&tops[rank][threadIdx.x], r), mine);
-  ptx::cluster_sync();
-  const auto line_top = [&](int i) {
-    unsigned value = tops[0][i];
-#pragma unroll 1
-    for (int r = 1; r < ctas; ++r) value = max(value, tops[r][i]);
-    return value;
-  };
+  });
+  const unsigned largest = reduce_strip(top, scratch, [](unsigned a, unsigned b) { return max(a, b); });
+  const int line = strip.first + static_cast<int>(threadIdx.x);
+  if (threadIdx.x >= kStrip || line >= s.lines) return;
+  strip.tops(s, strip.chunk)[threadIdx.x] = largest;
+  if (strip.chunk > 0) return;
+  strip.tops(s, s.chunks)[threadIdx.x] = 0;
+  s.stats[std::int64_t{strip.batch} * s.lines + line] = {};
+}
 
+/// The second: the parts, and the lines' statistics, which the strip's last CTA completes.
+template <int kParts>
+__global__ void __launch_bounds__(split_detail::kThreads) split_columns(const __grid_constant__ SplitArguments s) {
+  using namespace split_detail;
+  __shared__ unsigned scratch[kStripWarps][kStrip], tops[kStrip];
+  __shared__ bool last;
+  ptx::grid_wait();
+  ptx::grid_release();
+  const Strip strip(s);
+  const bool has_line = threadIdx.x < kStrip && strip.first + static_cast<int>(threadIdx.x) < s.lines;
+  if (has_line) {
+    unsigned top = 0;
+#pragma unroll 4
+    for (int chunk = 0; chunk < s.chunks; ++chunk) top = max(top, strip.tops(s, chunk)[threadIdx.x]);
+    tops[threadIdx.x] = top;
+  }
+  __syncthreads();
   const std::int64_t plane = s.k * s.ld;
-  half* const hi_out = s.out + kParts * batch * plane;
+  half* const hi_out = s.out + kParts * strip.batch * plane + strip.line;
   Count count[4];
-  if (line < s.lines) {
-    const Scale scales[4] = {Scale(line_top(line - first)), Scale(line_top(line - first + 1)), Scale(line_top(line - first + 2)),
-                             Scale(line_top(line - first + 3))};
-    const auto convert = [&](const Vector<float, 4>& x, int k) {
+  if (strip.line < s.lines) {
+    const auto scale = [&](int i) { return Scale(tops[min(strip.line - strip.first + i, s.lines - strip.first - 1)]); };
+    const Scale scales[4] = {scale(0), scale(1), scale(2), scale(3)};
+    strip.each(s, [&](const Vector<float, 4>& x, int k) {
       Vector<half, 4> hi, lo;
 #pragma unroll
       for (int i = 0; i < 4; ++i) split<kParts>(x[i], scales[i], hi[i], lo[i], count[i]);
-      store_vector(hi_out + k * s.ld + line, hi);
-      if constexpr (kParts == 2) store_vector(hi_out + plane + k * s.ld + line, lo);
-    };
-#pragma unroll
-    for (int h = 0; h < kStripHeld; ++h)
-      if (k_begin + h * kStripRows < k_end) convert(held[h], k_begin + h * kStripRows);
-#pragma unroll 4
-    for (int k = k_begin + kStripHeld * kStripRows; k < k_end; k += kStripRows) convert(load(k), k);
+      store_vector(hi_out + k * s.ld, hi);
+      if constexpr (kParts == 2) store_vector(hi_out + plane + k * s.ld, lo);
+    });
   }
   const auto add = [](unsigned a, unsigned b) { return a + b; };
-  const unsigned dense = reduce_strip({count[0].dense(), count[1].dense(), count[2].dense(), count[3].dense()}, scratch, add);
-  const unsigned lossy = reduce_strip({count[0].lossy, count[1].lossy, count[2].lossy, count[3].lossy}, scratch, add);
-  const unsigned nonzero =
-      reduce_strip({count[0].nonzero(), count[1].nonzero(), count[2].nonzero(), count[3].nonzero()}, scratch, add);
-  if (threadIdx.x < kStrip) {
-    ptx::store_remote(ptx::remote_address(&counts[0][rank][threadIdx.x], 0), dense);
-    ptx::store_remote(ptx::remote_address(&counts[1][rank][threadIdx.x], 0), lossy);
-    ptx::store_remote(ptx::remote_address(&counts[2][rank][threadIdx.x], 0), nonzero);
+  LineStats found{};
+  found.dense = reduce_strip({count[0].dense(), count[1].dense(), count[2].dense(), count[3].dense()}, scratch, add);
+  found.lossy = reduce_strip({count[0].lossy, count[1].lossy, count[2].lossy, count[3].lossy}, scratch, add);
+  found.nonzero = reduce_strip({count[0].nonzero(), count[1].nonzero(), count[2].nonzero(), count[3].nonzero()}, scratch, add);
+  const std::int64_t at = std::int64_t{strip.batch} * s.lines + strip.first + static_cast<int>(threadIdx.x);
+  if (has_line) {
+    LineStats& sum = s.stats[at];
+    atomicAdd(&sum.dense, found.dense), atomicAdd(&sum.lossy, found.lossy), atomicAdd(&sum.nonzero, found.nonzero);
   }
-  ptx::cluster_sync();
-  if (rank == 0 && threadIdx.x < kStrip && first + static_cast<int>(threadIdx.x) < s.lines) {
-    LineStats stats{line_top(static_cast<int>(threadIdx.x)), 0, 0, 0};
-#pragma unroll 1
-    for (int r = 0; r < ctas; ++r) {
-      stats.dense += counts[0][r][threadIdx.x];
-      stats.lossy += counts[1][r][threadIdx.x];
-      stats.nonzero += counts[2][r][threadIdx.x];
-    }
-    note_line(s, static_cast<std::int64_t>(batch) * s.lines + first + static_cast<int>(threadIdx.x), stats);
-  }
-#endif
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(strip.tops(s, s.chunks), 1u) == static_cast<unsigned>(s.chunks) - 1;
+  __syncthreads();
+  if (!last || !has_line) return;
+  __threadfence();
+  const LineStats& sum = s.stats[at];
+  note_line(s, at, {tops[threadIdx.x], __ldcg(&sum.dense), __ldcg(&sum.lossy), __ldcg(&sum.nonzero)});
 }
 
 }  // namespace xgemm::matmul

@@ -233,6 +233,14 @@ SimtPlan simt_fallback(Problem p, const DeviceProperties& gpu) {
   return simt;
 }
 
+/// Chunks of k in which a split along lines is cut: eight CTAs an SM, of 32 rows or more; few enough to look at all of them.
+int split_chunks(std::int64_t lines, std::int64_t k, std::int64_t batches, int sm_count) {
+  constexpr std::int64_t kLines = 128, kRows = 32, kMostChunks = 32, kMostRows = 1 << 17;  // CTAs' lines and rows
+  const std::int64_t strips = ceil_div(lines, kLines) * batches, filled = ceil_div(std::int64_t{8} * sm_count, strips);
+  return static_cast<int>(
+      std::max(std::max<std::int64_t>(1, std::min({filled, kMostChunks, k / kRows})), ceil_div(k, kMostRows)));
+}
+
 /// Places of copies, statistics, sums and counters.
 void take_workspace(const Question& q, WgmmaPlan& plan) {
   const Problem& p = q.p;
@@ -241,7 +249,11 @@ void take_workspace(const Question& q, WgmmaPlan& plan) {
   for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) {
     if (!x->copied || x->prepared) continue;  // a copy made before, or no operand
     x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
-    if (fp32) x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
+    if (!fp32) continue;
+    x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
+    if (x->k_major) continue;
+    x->chunks = split_chunks(x->inner, x->other, x->batches, q.gpu.sm_count);
+    x->tops = take(4 * (x->chunks + 1) * x->inner * x->batches);
   }
   if (fp32 && (plan.fallback_bf16x3 = plan_bf16x3_fallback(q))) {
     plan.list = take(4 * bf16x3_list_words(*plan.fallback_bf16x3));

@@ -45,8 +45,9 @@ struct Consumer {
   __device__ __forceinline__ std::uint32_t slot_offset() const {
     return static_cast<std::uint32_t>(warp_uniform(state.slot) * (kConfig.stage_bytes() / 16));
   }
+  template <Products kProducts = Products::large>
   __device__ __forceinline__ void multiply(Sums& sums, std::uint32_t offset, bool accumulate, int from, int to) const {
-    wgmma_detail::multiply<Element, Config>(sums, base_a + offset, base_b + offset, accumulate, from, to);
+    wgmma_detail::multiply<Element, Config, kProducts>(sums, base_a + offset, base_b + offset, accumulate, from, to);
   }
   __device__ __forceinline__ void release(int slot, bool really) const {
     if constexpr (kAlone) {  // predicated: branches between products are slow
@@ -88,25 +89,30 @@ struct Consumer {
     ptx::wgmma_pin(result);
     release(previous, true);
   }
-  /// The same of two parts, promoted after each slot. `stagger`: consumer 2 starts one k-block after consumer 1.
-  __device__ __forceinline__ void sum_promoted(Sums& result, int count, bool stagger) {
-    Sums sums;
+  /// Adds the products of two parts of the next `count` slots to `result`: the large ones promoted after each slot, the small
+  /// ones, in units of kLowUnit, at the end. `stagger`: consumer 2 starts one k-block after consumer 1.
+  __device__ __forceinline__ void add_promoted(Sums& result, int count, bool stagger) {
+    Sums large, small;
 #pragma unroll
-    for (float& x : result) x = 0;
+    for (int i = 0; i < kAccumulators; ++i) large[i] = small[i] = 0;
     if (stagger && consumer == 1) ptx::named_barrier_sync(kStaggerBarrier, kConsumerThreads);
     for (int done = 0; done < count; ++done) {
       shared.pipeline.wait(state);
       const std::uint32_t offset = slot_offset();
       ptx::wgmma_fence();
-      multiply(sums, offset, false, 0, kSteps);
+      multiply<Products::small>(small, offset, done > 0, 0, kSteps);
+      multiply(large, offset, false, 0, kSteps);
       ptx::wgmma_wait<0>();
       release(state.slot, true);
       state.advance();
       if (stagger && consumer == 0 && done == 0) ptx::named_barrier_arrive(kStaggerBarrier, kConsumerThreads);
-      ptx::wgmma_pin(sums);
+      ptx::wgmma_pin(large);
+      ptx::wgmma_pin(small);
 #pragma unroll
-      for (int i = 0; i < kAccumulators; ++i) result[i] = promoted(sums[i], result[i]);
+      for (int i = 0; i < kAccumulators; ++i) result[i] = promoted(large[i], result[i]);
     }
+#pragma unroll
+    for (int i = 0; i < kAccumulators; ++i) result[i] = fmaf(small[i], kLowUnit, result[i]);
   }
 
   /// The sums of k-blocks `begin` to `end`: of one split, or of all splits of K.
@@ -129,11 +135,8 @@ struct Consumer {
 #pragma unroll
       for (float& x : total) x = 0;
       for (int block = begin; block < end; block += g.k.chunk_blocks) {
-        Sums sums;
-        sum_promoted(sums, min(g.k.chunk_blocks, end - block), stagger);
+        add_promoted(total, min(g.k.chunk_blocks, end - block), stagger);
         stagger = false;
-#pragma unroll
-        for (int i = 0; i < kAccumulators; ++i) total[i] += sums[i];
       }
     }
   }

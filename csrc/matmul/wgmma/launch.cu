@@ -10,11 +10,9 @@
 namespace xgemm::matmul {
 namespace {
 
-/// A launch that may begin while the kernel before it ends (ptx/grid.cuh); `cluster` CTAs per cluster.
-template <class Arguments>
-void launch(void (*kernel)(Arguments), unsigned blocks, unsigned threads, unsigned cluster, const Arguments& arguments,
-            cudaStream_t stream) {
-  enqueue(kernel, {.blocks = dim3(blocks), .threads = dim3(threads), .cluster = cluster, .early = true}, stream, arguments);
+/// A launch that may begin while the kernel before it ends (ptx/grid.cuh).
+void launch(void (*kernel)(SplitArguments), unsigned blocks, const SplitArguments& s, cudaStream_t stream) {
+  enqueue(kernel, {.blocks = dim3(blocks), .threads = dim3(split_detail::kThreads), .early = true}, stream, s);
 }
 
 /// Packs the operands that TMA cannot load in place, in one launch (gated: two).
@@ -37,27 +35,25 @@ void launch_split(const Problem& p, const OperandLines& x, const TensorOperand& 
       .out = reinterpret_cast<half*>(workspace + t.copy),
       .ld = t.ld,
       .stats = reinterpret_cast<LineStats*>(workspace + t.stats),
+      .tops = reinterpret_cast<unsigned*>(workspace + t.tops),
       .failed = failed,
       .of_b = of_b,
       .lines = static_cast<int>(t.k_major ? t.other : t.inner),
       .k = static_cast<int>(t.k_major ? t.inner : t.other),
       .batches = static_cast<int>(t.batches),
-      .cluster = 1,
+      .chunks = t.chunks,
       .vectors = (t.k_major ? x.k_stride : x.stride) == 1 && is_aligned(x.operand.data, 16) && other_stride % 4 == 0};
   for (int d = 0; d < p.batch_dims; ++d) s.vectors = s.vectors && x.operand.batch_stride[d] % 4 == 0;
   const auto lines = static_cast<unsigned>(s.lines), batches = static_cast<unsigned>(s.batches);
   if (t.k_major) {
     if (s.k <= 4 * 32 * kHeld)
-      launch(split_rows<kParts, 1>, (lines * batches + 7) / 8, kThreads, 1, s, stream);
+      launch(split_rows<kParts, 1>, (lines * batches + 7) / 8, s, stream);
     else
-      launch(split_rows<kParts, 8>, lines * batches, kThreads, 1, s, stream);
+      launch(split_rows<kParts, 8>, lines * batches, s, stream);
   } else {
-    // As many CTAs as fill the GPU, unless fewer hold the strips in registers.
-    const unsigned strips = (lines + kStrip - 1) / kStrip * batches;
-    while (s.cluster < kCluster && 2 * s.cluster * strips <= kStripsAtOnce &&
-           s.k > static_cast<int>(s.cluster) * kStripRows * kStripHeld)
-      s.cluster *= 2;
-    launch(split_columns<kParts>, strips * s.cluster, kStripThreads, s.cluster, s, stream);
+    const unsigned ctas = (lines + kStrip - 1) / kStrip * batches * static_cast<unsigned>(s.chunks);
+    launch(find_tops, ctas, s, stream);
+    launch(split_columns<kParts>, ctas, s, stream);
   }
 }
 
