@@ -11,7 +11,7 @@
 // batch-invariant products: simt/kernel.cuh). Why these bounds hold: docs/matmul.md.
 //
 // Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.
-// Floor: per operand 4 + 4 bytes per element (read once, write hi and lo).
+// Floor: 4 + 4 bytes per element (read, write hi and lo); 4 more where k is not the contiguous dim, since columns are read twice.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "device/vector.cuh"
@@ -22,6 +22,9 @@
 
 namespace xgemm::matmul {
 
+/// K-major lines (or any strides) by one warp each, or by a CTA; MN-major ones, first their largest magnitudes, then the parts.
+enum class SplitWay : std::uint8_t { rows_of_warps, rows_of_ctas, columns };
+
 struct SplitArguments {
   Problem problem;  ///< batch dims
   Operand operand;  ///< A or B of it
@@ -29,17 +32,20 @@ struct SplitArguments {
   half* out;            ///< [batch][hi (, lo)][line or k][ld]
   std::int64_t ld;      ///< a multiple of 8
   LineStats* stats;     ///< [batch][line]
-  unsigned* tops;       ///< split_columns(): [batch][chunk][line], then [line] of counters
+  unsigned* tops;       ///< columns: [batch][chunk][line], then [line] of counters
   FailedLines* failed;  ///< null: not counted
   bool of_b;
   int lines, k, batches;  ///< batches: 1 if all share the operand
-  int chunks;             ///< split_columns(): of k
-  bool vectors;           ///< the operand is contiguous along the fast dim, and its rows are 16-byte aligned
+  int chunks;             ///< columns: of k
+  SplitWay way;
+  unsigned blocks;  ///< CTAs of each launch; the second has those of columns only
+  bool vectors;     ///< the operand is contiguous along the fast dim, and its rows are 16-byte aligned
 };
 
 namespace split_detail {
 
 inline constexpr int kThreads = 256;
+inline constexpr int kAtOnce = 8;  // loads of a thread in flight
 inline constexpr float kLowScale = 1 / kLowUnit;
 inline constexpr int kHeld = 8;  // quads of a thread in registers
 
@@ -100,20 +106,30 @@ __device__ __forceinline__ Vector<float, 4> load4(const float* p, std::int64_t s
   return v;
 }
 
-}  // namespace split_detail
+/// use(load(k), k) for k from `begin` to `end` - 1 in steps. Loads go ahead of use's stores, which for all the compiler knows
+/// are to the same memory.
+template <class Load, class Use>
+__device__ __forceinline__ void each(int begin, int end, int step, const Load& load, const Use& use) {
+  for (; begin < end; begin += kAtOnce * step) {
+    Vector<float, 4> x[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (begin + i * step < end) x[i] = load(begin + i * step);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (begin + i * step < end) use(x[i], begin + i * step);
+  }
+}
 
-/// K-major (or any strides): kWarps warps per line, which keep kHeld quads of a line per thread in registers; the rest of a
-/// longer line is read twice, the second time from L1 or L2. Grid: lines * batches * kWarps / 8.
+/// kWarps warps per line, which keep kHeld quads of a line per thread in registers; the rest of a
+/// longer line is read twice, the second time from L1 or L2. CTAs: lines * batches * kWarps / 8.
 template <int kParts, int kWarps>
-__global__ void __launch_bounds__(split_detail::kThreads, 3) split_rows(const __grid_constant__ SplitArguments s) {
-  using namespace split_detail;
+__device__ __forceinline__ void split_rows(const SplitArguments& s, unsigned cta) {
   constexpr int kCtaWarps = kThreads / 32, kGroup = 32 * kWarps;
   static_assert(kWarps == 1 || kWarps == kCtaWarps);
   __shared__ unsigned tops[kCtaWarps], counts[kCtaWarps][3];
-  ptx::grid_wait();
-  ptx::grid_release();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int index = static_cast<int>(blockIdx.x) * (kCtaWarps / kWarps) + warp / kWarps, batch = index / s.lines,
+  const int index = static_cast<int>(cta) * (kCtaWarps / kWarps) + warp / kWarps, batch = index / s.lines,
             line = index - batch * s.lines;
   if (batch >= s.batches) return;
   const float* const in =
@@ -157,8 +173,7 @@ __global__ void __launch_bounds__(split_detail::kThreads, 3) split_rows(const __
 #pragma unroll
   for (int h = 0; h < kHeld; ++h)
     if (first + 4 * kGroup * h < s.k) convert(held[h], first + 4 * kGroup * h);
-#pragma unroll 4
-  for (int k = first + 4 * kGroup * kHeld; k < s.k; k += 4 * kGroup) convert(load(k), k);
+  each(first + 4 * kGroup * kHeld, s.k, 4 * kGroup, load, convert);
   LineStats stats{top, __reduce_add_sync(kFullWarp, count.dense()), __reduce_add_sync(kFullWarp, count.lossy),
                   __reduce_add_sync(kFullWarp, count.nonzero())};
   if constexpr (kWarps > 1) {
@@ -171,11 +186,8 @@ __global__ void __launch_bounds__(split_detail::kThreads, 3) split_rows(const __
   if (static_cast<int>(threadIdx.x) % kGroup == 0) note_line(s, index, stats);
 }
 
-namespace split_detail {
-
 inline constexpr int kStrip = 128;                 // lines of a CTA: a warp reads 512 bytes of a row
 inline constexpr int kStripWarps = kThreads / 32;  // rows at a time
-inline constexpr unsigned kMostRows = 1 << 15;     // of a thread: Count's limit
 
 /// Reduces `values` of the thread's four lines over the CTA; thread i < kStrip gets line i's result. It begins with a barrier.
 template <class Op>
@@ -198,10 +210,10 @@ __device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], un
 struct Strip {
   int batch, chunk, first, line, k_begin, k_end;
   const float* in;
-  __device__ __forceinline__ explicit Strip(const SplitArguments& s) {
-    const int strips = (s.lines + kStrip - 1) / kStrip, index = static_cast<int>(blockIdx.x) / s.chunks;
-    chunk = static_cast<int>(blockIdx.x) - index * s.chunks, batch = index / strips;
-    first = (index - batch * strips) * kStrip, line = first + 4 * (static_cast<int>(threadIdx.x) % 32);
+  __device__ __forceinline__ Strip(const SplitArguments& s, unsigned cta) {
+    const int strips = (s.lines + kStrip - 1) / kStrip, index = static_cast<int>(cta) / strips;  // neighbours read whole rows
+    batch = index / s.chunks, chunk = index - batch * s.chunks;
+    first = (static_cast<int>(cta) - index * strips) * kStrip, line = first + 4 * (static_cast<int>(threadIdx.x) % 32);
     const int rows = (s.k + s.chunks - 1) / s.chunks;
     k_begin = chunk * rows + static_cast<int>(threadIdx.x) / 32, k_end = min(s.k, (chunk + 1) * rows);
     in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch);
@@ -209,28 +221,21 @@ struct Strip {
   /// Calls use(elements, k) for the thread's quads.
   template <class Use>
   __device__ __forceinline__ void each(const SplitArguments& s, const Use& use) const {
-    if (s.vectors && line + 4 <= s.lines) {  // outside of the loop, so that its loads are in flight together
-#pragma unroll 8
-      for (int k = k_begin; k < k_end; k += kStripWarps) use(load_vector<4>(in + k * s.k_stride + line), k);
-    } else if (line < s.lines) {
-#pragma unroll 2
+    if (s.vectors && line + 4 <= s.lines)  // not asked of each quad, so that loads are in flight together
+      split_detail::each(k_begin, k_end, kStripWarps, [&](int k) { return load_vector<4>(in + k * s.k_stride + line); }, use);
+    else if (line < s.lines)
+#pragma unroll 1
       for (int k = k_begin; k < k_end; k += kStripWarps) use(load4(in + k * s.k_stride, s.line_stride, line, s.lines, false), k);
-    }
   }
   __device__ __forceinline__ unsigned* tops(const SplitArguments& s, int of_chunk) const {
     return s.tops + (std::int64_t{batch} * (s.chunks + 1) + of_chunk) * s.lines + first;
   }
 };
 
-}  // namespace split_detail
-
-/// MN-major, first of two launches: the largest magnitudes of each line in each chunk of k. Grid: strips * batches * chunks.
-inline __global__ void __launch_bounds__(split_detail::kThreads) find_tops(const __grid_constant__ SplitArguments s) {
-  using namespace split_detail;
+/// The largest magnitudes of each line in each chunk of k. CTAs: strips * batches * chunks.
+__device__ __forceinline__ void find_tops(const SplitArguments& s, unsigned cta) {
   __shared__ unsigned scratch[kStripWarps][kStrip];
-  ptx::grid_wait();
-  ptx::grid_release();
-  const Strip strip(s);
+  const Strip strip(s, cta);
   unsigned top[4] = {};
   strip.each(s, [&](const Vector<float, 4>& x, int) {
 #pragma unroll
@@ -245,15 +250,12 @@ inline __global__ void __launch_bounds__(split_detail::kThreads) find_tops(const
   s.stats[std::int64_t{strip.batch} * s.lines + line] = {};
 }
 
-/// The second: the parts, and the lines' statistics, which the strip's last CTA completes.
+/// After find_tops(): the parts, and the lines' statistics, which the strip's last CTA completes.
 template <int kParts>
-__global__ void __launch_bounds__(split_detail::kThreads) split_columns(const __grid_constant__ SplitArguments s) {
-  using namespace split_detail;
+__device__ __forceinline__ void split_columns(const SplitArguments& s, unsigned cta) {
   __shared__ unsigned scratch[kStripWarps][kStrip], tops[kStrip];
   __shared__ bool last;
-  ptx::grid_wait();
-  ptx::grid_release();
-  const Strip strip(s);
+  const Strip strip(s, cta);
   const bool has_line = threadIdx.x < kStrip && strip.first + static_cast<int>(threadIdx.x) < s.lines;
   if (has_line) {
     unsigned top = 0;
@@ -294,6 +296,55 @@ __global__ void __launch_bounds__(split_detail::kThreads) split_columns(const __
   __threadfence();
   const LineStats& sum = s.stats[at];
   note_line(s, at, {tops[threadIdx.x], __ldcg(&sum.dense), __ldcg(&sum.lossy), __ldcg(&sum.nonzero)});
+}
+
+/// The operands of a product whose parts a launch computes side by side.
+struct SplitPass {
+  static constexpr int kOperands = 3;  ///< A, B and up
+  SplitArguments operands[kOperands];
+  unsigned blocks = 0;  ///< of the launch
+
+  /// The operand of this CTA; `cta` becomes its number among the operand's. `second`: only operands by columns have CTAs.
+  __device__ __forceinline__ const SplitArguments& mine(unsigned& cta, bool second) const {
+    int i = 0;
+#pragma unroll
+    for (int o = 0; o + 1 < kOperands; ++o) {
+      const unsigned blocks_here = second && operands[o].way != SplitWay::columns ? 0 : operands[o].blocks;
+      if (i < o || cta < blocks_here) continue;
+      cta -= blocks_here, i = o + 1;
+    }
+    return operands[i];
+  }
+};
+
+}  // namespace split_detail
+
+/// The first launch: rows whole, of columns the largest magnitudes.
+template <int kParts>
+__global__ void __launch_bounds__(split_detail::kThreads, 3)
+    split_operands(const __grid_constant__ split_detail::SplitPass pass) {
+  using namespace split_detail;
+  ptx::grid_wait();
+  ptx::grid_release();
+  unsigned cta = blockIdx.x;
+  const SplitArguments& s = pass.mine(cta, false);
+  if (s.way == SplitWay::columns)
+    find_tops(s, cta);
+  else if (s.way == SplitWay::rows_of_warps)
+    split_rows<kParts, 1>(s, cta);
+  else
+    split_rows<kParts, kThreads / 32>(s, cta);
+}
+
+/// The second launch: columns, those first that the first launch has read last, which L2 still has.
+template <int kParts>
+__global__ void __launch_bounds__(split_detail::kThreads, 2)
+    split_operand_columns(const __grid_constant__ split_detail::SplitPass pass) {
+  ptx::grid_wait();
+  ptx::grid_release();
+  unsigned cta = gridDim.x - 1 - blockIdx.x;
+  const SplitArguments& s = pass.mine(cta, true);
+  split_detail::split_columns<kParts>(s, cta);
 }
 
 }  // namespace xgemm::matmul

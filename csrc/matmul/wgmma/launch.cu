@@ -10,11 +10,6 @@
 namespace xgemm::matmul {
 namespace {
 
-/// A launch that may begin while the kernel before it ends (ptx/grid.cuh).
-void launch(void (*kernel)(SplitArguments), unsigned blocks, const SplitArguments& s, cudaStream_t stream) {
-  enqueue(kernel, {.blocks = dim3(blocks), .threads = dim3(split_detail::kThreads), .early = true}, stream, s);
-}
-
 /// Packs the operands that TMA cannot load in place, in one launch (gated: two).
 void launch_copies(const Problem& p, const WgmmaPlan& plan, unsigned char* workspace, cudaStream_t stream) {
   const auto of = [&](const OperandLines& x, const TensorOperand& t) { return pack_operand<std::uint16_t>(p, x, t, workspace); };
@@ -22,9 +17,8 @@ void launch_copies(const Problem& p, const WgmmaPlan& plan, unsigned char* works
   if (p.gated) launch_pack(p, of(lines_of_up(p), plan.up), {}, stream);
 }
 
-template <int kParts>
-void launch_split(const Problem& p, const OperandLines& x, const TensorOperand& t, unsigned char* workspace, FailedLines* failed,
-                  bool of_b, cudaStream_t stream) {
+SplitArguments split_arguments(const Problem& p, const OperandLines& x, const TensorOperand& t, unsigned char* workspace,
+                               FailedLines* failed, bool of_b) {
   using namespace split_detail;
   const std::int64_t other_stride = t.k_major ? x.stride : x.k_stride;
   SplitArguments s{
@@ -42,19 +36,29 @@ void launch_split(const Problem& p, const OperandLines& x, const TensorOperand& 
       .k = static_cast<int>(t.k_major ? t.inner : t.other),
       .batches = static_cast<int>(t.batches),
       .chunks = t.chunks,
+      .way = !t.k_major                  ? SplitWay::columns
+             : t.inner <= 4 * 32 * kHeld ? SplitWay::rows_of_warps
+                                         : SplitWay::rows_of_ctas,
+      .blocks = 0,
       .vectors = (t.k_major ? x.k_stride : x.stride) == 1 && is_aligned(x.operand.data, 16) && other_stride % 4 == 0};
   for (int d = 0; d < p.batch_dims; ++d) s.vectors = s.vectors && x.operand.batch_stride[d] % 4 == 0;
   const auto lines = static_cast<unsigned>(s.lines), batches = static_cast<unsigned>(s.batches);
-  if (t.k_major) {
-    if (s.k <= 4 * 32 * kHeld)
-      launch(split_rows<kParts, 1>, (lines * batches + 7) / 8, s, stream);
-    else
-      launch(split_rows<kParts, 8>, lines * batches, s, stream);
-  } else {
-    const unsigned ctas = (lines + kStrip - 1) / kStrip * batches * static_cast<unsigned>(s.chunks);
-    launch(find_tops, ctas, s, stream);
-    launch(split_columns<kParts>, ctas, s, stream);
-  }
+  s.blocks = s.way == SplitWay::columns         ? (lines + kStrip - 1) / kStrip * batches * static_cast<unsigned>(s.chunks)
+             : s.way == SplitWay::rows_of_warps ? (lines * batches + 7) / 8
+                                                : lines * batches;
+  return s;
+}
+
+/// Launches that may begin while the kernel before them ends (ptx/grid.cuh).
+void launch_split(int parts, split_detail::SplitPass& pass, cudaStream_t stream) {
+  unsigned columns = 0;
+  for (const SplitArguments& s : pass.operands) pass.blocks += s.blocks, columns += s.way == SplitWay::columns ? s.blocks : 0;
+  const auto launch = [&](void (*kernel)(split_detail::SplitPass), unsigned blocks) {
+    if (blocks > 0)
+      enqueue(kernel, {.blocks = dim3(blocks), .threads = dim3(split_detail::kThreads), .early = true}, stream, pass);
+  };
+  launch(parts == 2 ? split_operands<2> : split_operands<1>, pass.blocks);
+  launch(parts == 2 ? split_operand_columns<2> : split_operand_columns<1>, columns);
 }
 
 /// The FailedLines of a prepared b follow it in memory.
@@ -65,10 +69,12 @@ FailedLines* failed_of(const Problem& p, int parts, void* prepared) {
 }  // namespace
 
 void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t stream) {
-  const auto split = parts == 2 ? launch_split<2> : launch_split<1>;
   FailedLines* const failed = failed_of(p, parts, prepared);
   cudaMemsetAsync(failed, 0, sizeof(FailedLines), stream);
-  split(p, lines_of_b(p), prepared_operand(p.n, p.k, parts), static_cast<unsigned char*>(prepared), failed, true, stream);
+  split_detail::SplitPass pass{};
+  pass.operands[0] =
+      split_arguments(p, lines_of_b(p), prepared_operand(p.n, p.k, parts), static_cast<unsigned char*>(prepared), failed, true);
+  launch_split(parts, pass, stream);
 }
 
 bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspace, void* counters, float* partials, int sm_count,
@@ -82,15 +88,17 @@ bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspa
       if (!plan.b.prepared) failed.lines_b = static_cast<unsigned>(p.n * plan.b.batches);
     }
   }
-  const auto split = [&](const OperandLines& x, const TensorOperand& t, bool of_b) {
-    (plan.parts == 2 ? launch_split<2> : launch_split<1>)(p, x, t, space, failed.lines, of_b, stream);
-  };
   if (plan.parts == 0) {
     launch_copies(p, plan, space, stream);
   } else {
-    split(lines_of_a(p), plan.a, false);
-    if (!plan.b.prepared) split(lines_of_b(p), plan.b, true);
-    if (p.gated) split(lines_of_up(p), plan.up, true);
+    split_detail::SplitPass pass{};
+    const auto split = [&](const OperandLines& x, const TensorOperand& t, bool of_b) {
+      return split_arguments(p, x, t, space, failed.lines, of_b);
+    };
+    pass.operands[0] = split(lines_of_a(p), plan.a, false);
+    if (!plan.b.prepared) pass.operands[1] = split(lines_of_b(p), plan.b, true);
+    if (p.gated) pass.operands[2] = split(lines_of_up(p), plan.up, true);
+    launch_split(plan.parts, pass, stream);
   }
   const WgmmaLaunch launch{p, plan, space, counters, partials, sm_count, stream, failed};
   if (plan.b_as_it_lies) return launch_few_rows(launch);
