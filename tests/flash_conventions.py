@@ -44,7 +44,7 @@ def reference(
 
 
 def strides_of_flash(query: torch.Tensor) -> tuple[int, ...]:
-    """Of the flash backend's output (B, H, S, D): the query's order of dims, without holes."""
+    """Of the flash backend's output, whose shape is the query's: the query's order of dims, without holes."""
     return torch.empty_like(query).stride()
 
 
