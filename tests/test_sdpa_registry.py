@@ -100,7 +100,7 @@ def test_results_are_laid_out_as_torchs(name: str, sizes: tuple, make: Callable)
     ],
     ids=str,
 )
-@pytest.mark.parametrize(("sizes", "make"), zip(SIZES, LAYOUTS, strict=True), ids=str)
+@pytest.mark.parametrize(("sizes", "make"), list(zip(SIZES, LAYOUTS, strict=True)))
 def test_values(sizes: tuple, make: Callable, options: dict) -> None:
     q, k, v = inputs(make, sizes)
     causal, scale, window = options.get("causal", False), options.get("scale"), options.get("window", (-1, -1))
