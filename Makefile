@@ -128,7 +128,7 @@ wheel: build ## one wheel for every Python 3.10+, in dist/
 
 kernels: $(environment) ## a package for Hugging Face's kernels, in build/kernels/repository
 	@$(setup)
-	@$(generator) $(python) packaging/kernels/build.py $(if $(filter OFF off 0,$(XGEMM_CUDA)),--cpu)
+	@$(generator) $(python) packaging/kernels/make_repository.py $(if $(filter OFF off 0,$(XGEMM_CUDA)),--cpu)
 
 clean: ## remove what was built (not .venv)
 	@rm -rf build dist torch_ext/libxgemm.so *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The package for Hugging Face's `kernels`: its files, and loading it beside torch_ext, by their loader if it is here."""
+"""The package for Hugging Face's `kernels`: its files, and loading it beside torch_ext (by their loader if there is one)."""
 
 import ast
 import json
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "packaging" / "kernels"))
 
-import build as package  # noqa: E402  (packaging/kernels/build.py)
+import make_repository as package  # noqa: E402
 
 LOAD = """
 import os, sys
