@@ -1,4 +1,4 @@
-"""The package for Hugging Face's `kernels`: its files, and loading it beside torch_ext (by their loader if there is one)."""
+"""The package for Hugging Face's kernels: its files, and loading it beside torch_ext, by their loader if it is here."""
 
 import ast
 import json
