@@ -1,6 +1,5 @@
 """Layers that `kernels` puts in place of a model's: a forward alone, which uses the attributes that the model's has."""
 
-import torch
 from torch import Tensor, nn
 
 from .functional import linear
@@ -15,5 +14,5 @@ class Linear(nn.Module):
     has_backward = False
     can_torch_compile = True
 
-    def forward(self, input: Tensor) -> torch.Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
