@@ -7,7 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from common import assert_as_good_as, randn
-from flash_conventions import flash_logsumexp, reference, strides_of_flash
+from flash_conventions import (
+    efficient_logsumexp,
+    flash_logsumexp,
+    reference,
+    strides_of_efficient,
+    strides_of_flash,
+)
 from torch.nn.attention import (
     SDPBackend,
     activate_flash_attention_impl,
@@ -18,10 +24,10 @@ from torch.nn.attention import (
 )
 from torch.utils.checkpoint import checkpoint
 
+from torch_ext import _sdpa
 from torch_ext.integrations import sdpa
 
 SDPA, FORWARD = "_scaled_dot_product_flash_attention", "_flash_attention_forward"
-FORWARDS = {SDPA: sdpa.scaled_dot_product_flash_attention, FORWARD: sdpa.flash_attention_forward}
 HALF = [torch.float16, torch.bfloat16]
 
 
@@ -63,7 +69,7 @@ def arguments(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, caus
 
 def served(name: str, args: tuple, **options) -> tuple | None:
     names = [argument.name for argument in getattr(torch.ops.aten, name).default._schema.arguments]
-    return FORWARDS[name]({**dict(zip(names, args, strict=False)), **options})
+    return _sdpa.FORWARDS[name]({**dict(zip(names, args, strict=False)), **options})
 
 
 def described(results: tuple) -> list:
@@ -77,7 +83,7 @@ def described(results: tuple) -> list:
 
 @pytest.mark.parametrize("make", LAYOUTS)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("name", FORWARDS)
+@pytest.mark.parametrize("name", sdpa.OPERATORS)
 def test_results_are_laid_out_as_torchs(name: str, sizes: tuple, make: Callable) -> None:
     q, k, v = inputs(make, sizes)
     args = arguments(name, q, k, v, causal=True)
@@ -120,6 +126,24 @@ def test_values(sizes: tuple, make: Callable, options: dict) -> None:
         torch.testing.assert_close((others[0], others[1]), (results[0].transpose(1, 2), results[1]), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("make", LAYOUTS)
+def test_efficient_attention(make: Callable, dtype: torch.dtype) -> None:
+    """The efficient backend's results: as torch's fake has them, and the log-sum-exp that its backward reads."""
+    q, k, v = inputs(make, (2, 4, 4, 37, 37, 16), dtype)
+    for wants_lse in (False, True):
+        args = (q, k, v, None, wants_lse, 0.0, True)
+        results = served("_scaled_dot_product_efficient_attention", args, scale=0.3)
+        on_meta = (t.to("meta") if isinstance(t, torch.Tensor) else t for t in args)
+        assert described(results) == described(torch.ops.aten._scaled_dot_product_efficient_attention(*on_meta))
+        assert results[0].stride() == strides_of_efficient(q, 16)
+        output, logsumexp = reference(q, k, v, scale=0.3, causal=True)
+        tolerance = 2e-2 if dtype is torch.bfloat16 else 1e-5
+        torch.testing.assert_close(results[0].double(), output, rtol=tolerance, atol=tolerance)
+        if wants_lse:
+            torch.testing.assert_close(results[1], efficient_logsumexp(logsumexp), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "extra",
     [
@@ -135,14 +159,14 @@ def test_values(sizes: tuple, make: Callable, options: dict) -> None:
 )
 def test_calls_that_are_not_served(extra: dict) -> None:
     q, k, v = inputs(heads_first, SIZES[0])
-    for name in FORWARDS:
+    for name in sdpa.OPERATORS:
         assert served(name, arguments(name, q, k, v)) is not None
         assert served(name, arguments(name, q, k, v), **extra) is None
         nothing = {key: None if isinstance(value, torch.Tensor) else type(value)() for key, value in extra.items()}
         assert served(name, arguments(name, q, k, v), **nothing) is not None
 
 
-@pytest.mark.parametrize("name", FORWARDS)
+@pytest.mark.parametrize("name", sdpa.OPERATORS)
 def test_tensors_that_are_not_served(name: str) -> None:
     def is_served(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
         return served(name, arguments(name, q, k, v)) is not None
@@ -161,7 +185,7 @@ def test_tensors_that_are_not_served(name: str) -> None:
     for size in (12, 264):
         assert not is_served(*inputs(heads_first, (2, 4, 4, 17, 17, size)))
     packed = tuple(t[0].transpose(0, 1) for t in (q, k, v))
-    assert FORWARDS[FORWARD](dict(zip(("query", "key", "value"), packed, strict=True))) is None
+    assert _sdpa.FORWARDS[FORWARD](dict(zip(("query", "key", "value"), packed, strict=True))) is None
 
 
 @pytest.fixture
@@ -179,7 +203,7 @@ def stand_in() -> Iterator[list]:
     library._destroy()
 
 
-@pytest.mark.parametrize("name", FORWARDS)
+@pytest.mark.parametrize("name", sdpa.OPERATORS)
 def test_the_kernel_before(name: str, stand_in: list) -> None:
     op = getattr(torch.ops.aten, name)
     q, k, v = inputs(heads_first, SIZES[0])
@@ -232,13 +256,13 @@ def test_a_torch_without_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def active(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
     """XGEMM serves the flash backend; the list gets the shapes of the queries that it has served."""
-    shapes, attend = [], sdpa._attention_lse
+    shapes, attend = [], _sdpa._attention_lse
 
     def counted(query: torch.Tensor, *args, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
         shapes.append(tuple(query.shape))
         return attend(query, *args, **kwargs)
 
-    monkeypatch.setattr(sdpa, "_attention_lse", counted)
+    monkeypatch.setattr(_sdpa, "_attention_lse", counted)
     activate_flash_attention_impl("XGEMM")
     assert current_flash_attention_impl() == "XGEMM"
     yield shapes

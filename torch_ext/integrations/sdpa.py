@@ -16,9 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from torch_ext.replace.operators import left_to_torch
+from torch_ext import _sdpa
 
 try:
     from torch.nn.attention import register_flash_attention_impl
@@ -29,119 +28,12 @@ except ImportError:
     ) from None
 
 NAME = "XGEMM"
-DTYPES = (torch.float16, torch.bfloat16)
-WIDEST_HEAD = 256
-
-# What an argument of another name has to be: absent, None, False or 0.
-SERVED_ARGUMENTS = frozenset(
-    ("query", "key", "value", "is_causal", "scale", "max_q", "max_k", "window_size_left", "window_size_right")
-)
-
-_attention_lse = torch.ops.xgemm.attention_lse.default
-_BelowAutograd = torch._C._AutoDispatchBelowAutograd
-
-# An operator's arguments by name -> its results, or None: not served.
-_Forward = Callable[[dict[str, object]], tuple | None]
+OPERATORS = ("_scaled_dot_product_flash_attention", "_flash_attention_forward")
 
 
-def scaled_dot_product_flash_attention(given: dict[str, object]) -> tuple | None:
-    """``aten::_scaled_dot_product_flash_attention``.
-
-    Args:
-        given: its arguments by name; query, key and value are (B, H, S, D), (B, Hk, Sk, D) and (B, Hk, Sk, D).
-
-    Returns:
-        The operator's nine results, or None if it is not served. The output has the query's order of dims, without
-        holes; the log-sum-exp is natural, (B, H, S), contiguous, float32, inf for a query without keys.
-    """
-    query, key, value = (given[name] for name in ("query", "key", "value"))
-    if not _is_served(query, key, value, given):
-        return None
-    output, logsumexp = _forward(query, key, value, given)
-    lengths = query.shape[2], key.shape[2]
-    return _laid_out_as(query, output), logsumexp, None, None, *lengths, *_without_dropout(query)
-
-
-def flash_attention_forward(given: dict[str, object]) -> tuple | None:
-    """``aten::_flash_attention_forward`` of a dense batch.
-
-    Args:
-        given: its arguments by name; query, key and value are (B, S, H, D), (B, Sk, Hk, D) and (B, Sk, Hk, D).
-
-    Returns:
-        The operator's five results, as :func:`scaled_dot_product_flash_attention`, or None if it is not served.
-    """
-    if given["query"].dim() != 4:
-        return None
-    query, key, value = (given[name].transpose(1, 2) for name in ("query", "key", "value"))
-    if not _is_served(query, key, value, given):
-        return None
-    output, logsumexp = _forward(query, key, value, given)
-    return _laid_out_as(given["query"], output.transpose(1, 2)), logsumexp, *_without_dropout(query)
-
-
-def _is_served(query: Tensor, key: Tensor, value: Tensor, given: dict[str, object]) -> bool:
-    """Whether torch's flash attention takes the call, and ours does. The tensors are (B, H, S, D)."""
-    for name, argument in given.items():
-        if name not in SERVED_ARGUMENTS and argument is not None and (isinstance(argument, Tensor) or argument):
-            return False
-    if not query.dtype is key.dtype is value.dtype or query.dtype not in DTYPES:
-        return False
-    if not query.device == key.device == value.device or not query.dim() == key.dim() == 4 or key.shape != value.shape:
-        return False
-    (batch, heads, _, size), (key_batch, key_heads, _, key_size) = query.shape, key.shape
-    if batch != key_batch or size != key_size or query.numel() == 0 or key.numel() == 0:
-        return False
-    if size % 8 != 0 or size > WIDEST_HEAD or heads % key_heads != 0:
-        return False
-    if not query.stride(3) == key.stride(3) == value.stride(3) == 1:
-        return False
-    return left_to_torch("attention", query.dtype, query.device) is None
-
-
-def _forward(query: Tensor, key: Tensor, value: Tensor, given: dict[str, object]) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp of (B, H, S, D)."""
-    left, right = _window(given, "window_size_left"), _window(given, "window_size_right")
-    if given.get("is_causal"):
-        right = 0
-    with _BelowAutograd():  # the operator's own Autograd kernel has called this one
-        output, logsumexp = _attention_lse(
-            query,
-            key,
-            value,
-            scale=given.get("scale"),
-            enable_gqa=query.shape[1] != key.shape[1],
-            causal_alignment="bottom_right",
-            window=(left, right),
-        )
-    if 0 <= right < query.shape[2] - key.shape[2]:  # the first queries come too long before the first key
-        logsumexp.masked_fill_(logsumexp == -torch.inf, torch.inf)
-    return output, logsumexp
-
-
-def _window(given: dict[str, object], side: str) -> int:
-    size = given.get(side)
-    return -1 if size is None else max(-1, size)
-
-
-def _laid_out_as(query: Tensor, output: Tensor) -> Tensor:
-    """The output with the strides of ``empty_like(query)``, which torch's own and its fake have."""
-    if output.stride() == query.stride():
-        return output
-    like = torch.empty_like(query)
-    sizes = zip(query.shape, output.stride(), like.stride(), strict=True)
-    if all(size == 1 or ours == theirs for size, ours, theirs in sizes):
-        return output.as_strided(output.shape, like.stride())
-    return like.copy_(output)
-
-
-def _without_dropout(query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The generator's state, an unused result and the debug mask, none of which is read without dropout."""
-    return query.new_empty(2, dtype=torch.uint64), query.new_empty((), dtype=torch.uint64), query.new_empty(0)
-
-
-def _replacement(name: str, forward: _Forward, key: str) -> Callable:
-    """What is registered for an operator of aten: `forward`, and the kernel before for what that does not serve."""
+def _replacement(name: str, key: str) -> Callable:
+    """What is registered for an operator of aten: our forward, and the kernel before for what that does not serve."""
+    forward = _sdpa.FORWARDS[name]
     before = torch.library.get_kernel(f"aten::{name}", key)
     names = [argument.name for argument in getattr(torch.ops.aten, name).default._schema.arguments]
 
@@ -171,7 +63,7 @@ def activate(key: str = "CUDA") -> _Active:
     """
     library = torch.library.Library("aten", "IMPL")
     try:
-        kernels = {name: _replacement(name, forward, key) for name, forward in _FORWARDS.items()}
+        kernels = {name: _replacement(name, key) for name in OPERATORS}
     except RuntimeError:
         raise RuntimeError(
             f"xgemm.integrations.sdpa: torch {torch.__version__} has no flash attention for {key} to stand before"
@@ -182,10 +74,5 @@ def activate(key: str = "CUDA") -> _Active:
             library.impl(name, kernel, key, with_keyset=True, allow_override=True)
     return _Active(library)
 
-
-_FORWARDS: dict[str, _Forward] = {
-    "_scaled_dot_product_flash_attention": scaled_dot_product_flash_attention,
-    "_flash_attention_forward": flash_attention_forward,
-}
 
 register_flash_attention_impl(NAME, register_fn=activate)
