@@ -24,6 +24,7 @@ from torch.nn.attention import (
 )
 from torch.utils.checkpoint import checkpoint
 
+import torch_ext
 from torch_ext import _sdpa
 from torch_ext.integrations import sdpa
 
@@ -124,24 +125,6 @@ def test_values(sizes: tuple, make: Callable, options: dict) -> None:
     if "window" not in options:
         others = served(SDPA, arguments(SDPA, q, k, v, causal), scale=scale)
         torch.testing.assert_close((others[0], others[1]), (results[0].transpose(1, 2), results[1]), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("make", LAYOUTS)
-def test_efficient_attention(make: Callable, dtype: torch.dtype) -> None:
-    """The efficient backend's results: as torch's fake has them, and the log-sum-exp that its backward reads."""
-    q, k, v = inputs(make, (2, 4, 4, 37, 37, 16), dtype)
-    for wants_lse in (False, True):
-        args = (q, k, v, None, wants_lse, 0.0, True)
-        results = served("_scaled_dot_product_efficient_attention", args, scale=0.3)
-        on_meta = (t.to("meta") if isinstance(t, torch.Tensor) else t for t in args)
-        assert described(results) == described(torch.ops.aten._scaled_dot_product_efficient_attention(*on_meta))
-        assert results[0].stride() == strides_of_efficient(q, 16)
-        output, logsumexp = reference(q, k, v, scale=0.3, causal=True)
-        tolerance = 2e-2 if dtype is torch.bfloat16 else 1e-5
-        torch.testing.assert_close(results[0].double(), output, rtol=tolerance, atol=tolerance)
-        if wants_lse:
-            torch.testing.assert_close(results[1], efficient_logsumexp(logsumexp), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -400,3 +383,22 @@ def test_what_torch_still_serves(active: list) -> None:
     assert not active
     torch.testing.assert_close(output.unflatten(0, (2, 128)).transpose(1, 2), flash(q, k, v), rtol=2e-2, atol=2e-2)
     assert len(active) == 1
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("wants_lse", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("make", LAYOUTS)
+def test_the_efficient_backend_under_enable(make: Callable, dtype: torch.dtype, wants_lse: bool) -> None:
+    """Its results are laid out as torch's, with the log-sum-exp that torch's backward reads."""
+    q, k, v = inputs(make, (2, 4, 4, 137, 137, 64), dtype, "cuda")
+    args = (q, k, v, None, wants_lse, 0.0, True)
+    with torch_ext.enable() as handle:
+        ours = torch.ops.aten._scaled_dot_product_efficient_attention(*args, scale=0.3)
+    assert handle.calls["_scaled_dot_product_efficient_attention", "xgemm"] == 1
+    theirs = torch.ops.aten._scaled_dot_product_efficient_attention(*args, scale=0.3)
+    assert described(ours) == described(theirs) and ours[0].stride() == strides_of_efficient(q, 64)
+    output, logsumexp = reference(q, k, v, scale=0.3, causal=True)
+    assert_as_good_as(ours[0], theirs[0], output.cuda())
+    if wants_lse:
+        torch.testing.assert_close(ours[1].cpu(), efficient_logsumexp(logsumexp), rtol=1e-4, atol=1e-4)
