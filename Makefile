@@ -22,7 +22,7 @@ MAX_JOBS ?= $(shell nproc)
 generator = CMAKE_GENERATOR=$$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
 torch_cmake = $(shell $(python) -c "import torch; print(torch.utils.cmake_prefix_path)")
 
-.PHONY: help library build install test demo bench lab profile report lint tidy format sanitize gpu-tests fuzz sass prefix cpp aoti wheel clean
+.PHONY: help library build install test demo bench lab profile report lint tidy format sanitize gpu-tests fuzz sass prefix cpp aoti wheel kernels clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -125,6 +125,10 @@ wheel: build ## one wheel for every Python 3.10+, in dist/
 	@XGEMM_BUILD_DIR=build $(python) -m pip wheel . --quiet --no-deps --no-build-isolation -w build/wheel
 	@$(python) -m auditwheel repair --exclude libtorch.so -w dist build/wheel/*.whl >build/wheel/log 2>&1 || { cat build/wheel/log && false; }
 	@ls -l dist/*.whl
+
+kernels: $(environment) ## a package for Hugging Face's kernels, in build/kernels/repository
+	@$(setup)
+	@$(generator) $(python) packaging/kernels/make_repository.py $(if $(filter OFF off 0,$(XGEMM_CUDA)),--cpu)
 
 clean: ## remove what was built (not .venv)
 	@rm -rf build dist torch_ext/libxgemm.so *.egg-info .pytest_cache .ruff_cache .hypothesis

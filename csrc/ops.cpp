@@ -1,7 +1,7 @@
 // Every schema of torch.ops.xgemm, once. Each op is implemented in the folder of its family, which registers itself.
-#include <torch/csrc/stable/library.h>
+#include "torch/register.h"
 
-STABLE_TORCH_LIBRARY(xgemm, m) {
+STABLE_TORCH_LIBRARY(XGEMM_NAMESPACE, m) {
   // ---- matrix products: fp32, fp16, bf16, fp64; any strides ----------------------------------------------------------------
   // torch.matmul's semantics, 1-D to N-D with broadcast batch dims. For fp32 inputs `precision` is "highest" (at least as
   // accurate as SGEMM, by the fastest means), "ieee" (fp32 multiply-adds), "high" (TF32 or better) or "medium" (bf16 or better).

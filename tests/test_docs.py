@@ -192,8 +192,16 @@ def test_python_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.Mo
             exec(code, names)
 
 
+def test_python_of_integrations_runs() -> None:
+    """Not transformers' lines: test_transformers.py does the same."""
+    codes = [code for code in blocks(ROOT / "docs" / "integrations.md") if "transformers" not in code]
+    assert len(codes) == 2
+    for code in codes:
+        exec(code, {})
+
+
 def test_every_page_with_python_is_run() -> None:
-    """Not run here: integrations (test_transformers.py), the lab's (needs a GPU), C++'s (`make aoti` does the same)."""
+    """Not run here: integrations (above), the lab's (needs a GPU), C++'s (`make aoti` does the same)."""
     assert {page.stem for page in PAGES if blocks(page)} == {*NAMES, "README", "integrations", "lab", "cpp"}
     called = re.findall(r"\blab\.(\w+)", blocks(ROOT / "docs" / "lab.md")[0])
     assert called and all(callable(getattr(lab, name)) for name in called)

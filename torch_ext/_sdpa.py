@@ -36,7 +36,8 @@ def scaled_dot_product_flash_attention(given: dict[str, object]) -> tuple | None
     if not _is_served(query, key, value, given):
         return None
     output, logsumexp = _forward(query, key, value, given)
-    return output, logsumexp, None, None, query.shape[2], key.shape[2], *_without_dropout(query)
+    lengths = query.shape[2], key.shape[2]
+    return _laid_out_as(query, output), logsumexp, None, None, *lengths, *_without_dropout(query)
 
 
 def flash_attention_forward(given: dict[str, object]) -> tuple | None:
@@ -54,7 +55,7 @@ def flash_attention_forward(given: dict[str, object]) -> tuple | None:
     if not _is_served(query, key, value, given):
         return None
     output, logsumexp = _forward(query, key, value, given)
-    return output.transpose(1, 2), logsumexp, *_without_dropout(query)
+    return _laid_out_as(given["query"], output.transpose(1, 2)), logsumexp, *_without_dropout(query)
 
 
 def _is_served(query: Tensor, key: Tensor, value: Tensor, given: dict[str, object]) -> bool:
@@ -77,7 +78,7 @@ def _is_served(query: Tensor, key: Tensor, value: Tensor, given: dict[str, objec
 
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, given: dict[str, object]) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp of (B, H, S, D), laid out as torch's."""
+    """Output and log-sum-exp of (B, H, S, D)."""
     left, right = _window(given, "window_size_left"), _window(given, "window_size_right")
     if given.get("is_causal"):
         right = 0
@@ -93,7 +94,7 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, given: dict[str, object]
         )
     if 0 <= right < query.shape[2] - key.shape[2]:  # the first queries come too long before the first key
         logsumexp.masked_fill_(logsumexp == -torch.inf, torch.inf)
-    return _laid_out_as(query, output), logsumexp
+    return output, logsumexp
 
 
 def _window(given: dict[str, object], side: str) -> int:

@@ -5,6 +5,15 @@
 #include <list>
 #include <string>
 
+/// The namespace of the library's operators in torch.ops. A package for Hugging Face's kernels has one of its own (CMake's
+/// XGEMM_NAMESPACE), so that several versions load into one process.
+#ifndef XGEMM_NAMESPACE
+#define XGEMM_NAMESPACE xgemm
+#endif
+#define XGEMM_NAMESPACE_xgemm XGEMM_NAMESPACE
+#define XGEMM_NAMESPACE_xgemm_mode C10_CONCATENATE(XGEMM_NAMESPACE, _mode)
+#define XGEMM_NAMESPACE_xgemm_lab xgemm_lab  // not in such a package
+
 namespace xgemm {
 
 /// A str argument of an op. Torch's own conversion to std::string (2.10, 2.11) leaks 48 bytes a call.
@@ -49,8 +58,8 @@ struct torch::stable::detail::ToImpl<xgemm::Text> {
 };
 
 /// At namespace scope, once an op: XGEMM_REGISTER(xgemm, matmul, matmul_op);
-#define XGEMM_REGISTER(ns, op, function)                                                           \
-  static const ::xgemm::Registration registration_##op(                                            \
-      #ns, #op, [](StableIValue* stack, std::uint64_t arguments, std::uint64_t results) {          \
-        ::xgemm::call_in_own_words(#ns "::" #op, TORCH_BOX(&function), stack, arguments, results); \
+#define XGEMM_REGISTER(ns, op, function)                                                                                  \
+  static const ::xgemm::Registration registration_##op(                                                                   \
+      C10_STRINGIZE(XGEMM_NAMESPACE_##ns), #op, [](StableIValue* stack, std::uint64_t arguments, std::uint64_t results) { \
+        ::xgemm::call_in_own_words(#ns "::" #op, TORCH_BOX(&function), stack, arguments, results);                        \
       })

@@ -1,0 +1,226 @@
+"""torch_ext.flash_attn and flash_attn_interface against FlashAttention's definition in float64."""
+
+import importlib
+import inspect
+import re
+
+import pytest
+import torch
+from common import FLOATING, randn
+from flash_conventions import flash_logsumexp, reference
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import torch_ext.flash_attn as fa2
+import torch_ext.flash_attn_interface as fa3
+
+TOLERANCES = {torch.float64: 1e-11, torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
+OPTIONS = [
+    {},
+    {"causal": True},
+    {"softmax_scale": 0.3},
+    {"window_size": (5, 3)},
+    {"window_size": (-1, 2)},
+    {"window_size": (4, -1)},
+    {"causal": True, "window_size": (6, 9)},
+    {"causal": True, "softcap": 5.0},
+]
+
+
+def inputs(device, dtype=torch.float32, *, b=2, sq=19, sk=19, h=4, hk=4, d=24, dv=24) -> tuple[torch.Tensor, ...]:
+    shapes = ((b, sq, h, d), (b, sk, hk, d), (b, sk, hk, dv))
+    return tuple(randn(*shape, dtype=dtype, device=device) for shape in shapes)
+
+
+def expected(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0):
+    output, logsumexp = reference(
+        *(t.transpose(1, 2) for t in (q, k, v)),
+        scale=softmax_scale,
+        causal=causal,
+        window=window_size,
+        softcap=softcap,
+    )
+    return output.transpose(1, 2), logsumexp
+
+
+def check(actual: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> None:
+    tolerance = TOLERANCES[dtype]
+    torch.testing.assert_close(actual.cpu().double(), wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("lengths", [(19, 19), (7, 33), (33, 7), (1, 40), (0, 5), (5, 0)], ids=str)
+@pytest.mark.parametrize("heads", [(4, 4), (6, 2), (3, 1)], ids=str)
+def test_against_float64(device: torch.device, lengths: tuple, heads: tuple, options: dict) -> None:
+    q, k, v = inputs(device, sq=lengths[0], sk=lengths[1], h=heads[0], hk=heads[1])
+    output, logsumexp = expected(q, k, v, **options)
+    actual, lse, probabilities = fa2.flash_attn_func(q, k, v, return_attn_probs=True, **options)
+    assert actual.is_contiguous() and actual.dtype is q.dtype and probabilities.shape == (0,)
+    check(actual, output, q.dtype)
+    check(lse, flash_logsumexp(logsumexp).double(), q.dtype)
+    alone = fa2.flash_attn_func(q, k, v, **options)
+    torch.testing.assert_close(alone, actual, rtol=0, atol=1e-6)
+
+    actual, lse = fa3.flash_attn_func(q, k, v, return_attn_probs=True, **options)
+    check(actual, output, q.dtype)
+    check(lse, logsumexp, q.dtype)
+    torch.testing.assert_close(fa3.flash_attn_func(q, k, v, **options), alone, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", FLOATING, ids=str)
+def test_dtypes_and_head_sizes(device: torch.device, dtype: torch.dtype) -> None:
+    for sizes in ((64, 64), (13, 40), (192, 128)):
+        q, k, v = inputs(device, dtype, d=sizes[0], dv=sizes[1])
+        output, logsumexp, _ = fa2.flash_attn_func(q, k, v, causal=True, return_attn_probs=True)
+        wanted = expected(q, k, v, causal=True)
+        assert (output.dtype, logsumexp.dtype) == (dtype, torch.float64 if dtype is torch.float64 else torch.float32)
+        check(output, wanted[0], dtype)
+        check(logsumexp, wanted[1], dtype)
+
+
+def test_causal_is_bottom_right() -> None:
+    """Two queries and five keys: the first sees four. Five queries and two keys: the first three see none."""
+    q, v = torch.zeros(1, 2, 1, 8), torch.eye(5, 8)[None, :, None]
+    weights = fa2.flash_attn_func(q, torch.zeros(1, 5, 1, 8), v, causal=True)[0, :, 0, :5]
+    torch.testing.assert_close(weights, torch.tensor([[0.25] * 4 + [0.0], [0.2] * 5]))
+    q, v = torch.zeros(1, 5, 1, 8), torch.eye(2, 8)[None, :, None]
+    weights = fa2.flash_attn_func(q, torch.zeros(1, 2, 1, 8), v, causal=True)[0, :, 0, :2]
+    torch.testing.assert_close(weights, torch.tensor([[0.0, 0.0]] * 3 + [[1.0, 0.0], [0.5, 0.5]]))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_packed_forms(device: torch.device, options: dict) -> None:
+    q, k, v = inputs(device, sq=9, h=6, hk=2)
+    for with_lse in (False, True):
+        wanted = fa2.flash_attn_func(q, k, v, return_attn_probs=with_lse, **options)
+        packed = fa2.flash_attn_kvpacked_func(q, torch.stack([k, v], 2), return_attn_probs=with_lse, **options)
+        torch.testing.assert_close(packed, wanted, rtol=0, atol=0)
+    q, k, v = inputs(device)
+    qkv, heads_side_by_side = torch.stack([q, k, v], 2), torch.cat([q, k[:, :, :2], v[:, :, :2]], 2)
+    grouped = (q, k[:, :, :2].contiguous(), v[:, :, :2].contiguous())
+    for module in (fa2, fa3):
+        wanted = module.flash_attn_func(q, k, v, return_attn_probs=True, **options)
+        packed = module.flash_attn_qkvpacked_func(qkv, return_attn_probs=True, **options)
+        torch.testing.assert_close(packed, wanted, rtol=0, atol=0)
+        wanted = module.flash_attn_func(*grouped, **options)
+        packed = module.flash_attn_qkvpacked_func(heads_side_by_side, num_heads_q=4, **options)
+        torch.testing.assert_close(packed, wanted, rtol=0, atol=0)
+
+
+def test_layouts_give_a_contiguous_output(device: torch.device) -> None:
+    q, k, v = inputs(device)
+    wanted = fa2.flash_attn_func(q, k, v, causal=True)
+    heads_first = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v)]
+    output = fa2.flash_attn_func(*heads_first, causal=True)
+    assert output.is_contiguous()
+    torch.testing.assert_close(output, wanted, rtol=0, atol=1e-6)
+
+
+def test_signatures() -> None:
+    """The order of arguments of FlashAttention 2.8 and 3; a program may pass all of them by position."""
+    common = "dropout_p softmax_scale causal window_size softcap alibi_slopes deterministic return_attn_probs"
+    for name, packed in (("", "q k v"), ("_kvpacked", "q kv"), ("_qkvpacked", "qkv")):
+        parameters = inspect.signature(getattr(fa2, f"flash_attn{name}_func")).parameters.values()
+        by_position = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+        assert by_position == f"{packed} {common}".split()
+    descales = "q_descale k_descale v_descale window_size attention_chunk softcap"
+    rest = "sm_margin return_attn_probs"
+    assert list(inspect.signature(fa3.flash_attn_func).parameters) == (
+        f"q k v softmax_scale causal qv {descales} num_splits pack_gqa deterministic {rest}".split()
+    )
+    assert list(inspect.signature(fa3.flash_attn_qkvpacked_func).parameters) == (
+        f"qkv softmax_scale causal {descales} deterministic num_heads_q {rest}".split()
+    )
+    q, k, v = inputs("cpu")
+    window = (5, 3)
+    wanted = fa2.flash_attn_func(q, k, v, softmax_scale=0.3, window_size=window, softcap=4.0)
+    by_position = fa2.flash_attn_func(q, k, v, 0.0, 0.3, False, window, 4.0, None, True, False)
+    torch.testing.assert_close(by_position, wanted, rtol=0, atol=0)
+    by_position = fa3.flash_attn_func(q, k, v, 0.3, False, None, None, None, None, window, 0, 4.0, 1, None, True, 0)
+    torch.testing.assert_close(by_position, wanted, rtol=0, atol=0)
+
+
+def test_arguments_of_flash_attention_3_by_name() -> None:
+    q, k, v = inputs("cpu")
+    output = fa2.flash_attn_func(
+        q, k, v, causal=True, qv=None, q_descale=None, num_splits=4, pack_gqa=True, sm_margin=8
+    )
+    torch.testing.assert_close(output, fa2.flash_attn_func(q, k, v, causal=True), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"dropout_p": 0.1}, ValueError, "flash_attn_func: expected dropout_p of 0, got 0.1"),
+        ({"alibi_slopes": torch.ones(4)}, NotImplementedError, "flash_attn_func: has no ALiBi"),
+        ({"qv": torch.ones(1)}, NotImplementedError, "flash_attn_func: has no qv"),
+        ({"k_descale": torch.ones(1)}, NotImplementedError, "flash_attn_func: has no k_descale"),
+        ({"attention_chunk": 64}, NotImplementedError, "flash_attn_func: has no chunks, got attention_chunk=64"),
+        ({"block_table": None}, TypeError, "flash_attn_func: got an unexpected argument 'block_table'"),
+        ({"dropout_p": None, "softmax_scale": True}, TypeError, "flash_attn_func: got FlashAttention 3's order"),
+        ({"softcap": float("inf")}, RuntimeError, "xgemm::attention: expected a finite softcap"),
+        ({"window_size": (1, 2, 3)}, RuntimeError, "xgemm::attention: expected window"),
+    ],
+    ids=str,
+)
+def test_what_there_is_not(arguments: dict, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)) as raised:
+        fa2.flash_attn_func(*inputs("cpu"), **arguments)
+    assert type(raised.value) is error and "\n" not in str(raised.value)
+    if arguments.keys() <= inspect.signature(fa3.flash_attn_func).parameters.keys():
+        with pytest.raises(error, match=re.escape(message)):
+            fa3.flash_attn_func(*inputs("cpu"), **arguments)
+
+
+def test_bad_tensors() -> None:
+    q, k, v = inputs("cpu")
+    with pytest.raises(ValueError, match=r"flash_attn_func: expected k of shape \(B, S, H, D\), got \[19, 4, 24\]"):
+        fa2.flash_attn_func(q, k[0], v)
+    with pytest.raises(ValueError, match=r"flash_attn_kvpacked_func: expected kv of shape \(B, S, 2, H, D\)"):
+        fa2.flash_attn_kvpacked_func(q, torch.stack([k, v, v], 2))
+    with pytest.raises(ValueError, match=r"flash_attn_qkvpacked_func: expected qkv of shape \(B, S, 3, H, D\)"):
+        fa3.flash_attn_qkvpacked_func(q)
+    with pytest.raises(ValueError, match=r"flash_attn_qkvpacked_func: expected qkv of shape \(B, S, 4 \+ 2 Hk, D\)"):
+        fa2.flash_attn_qkvpacked_func(q, num_heads_q=4)
+    with pytest.raises(RuntimeError, match=r"multiple of key heads.*4 and 3"):
+        fa2.flash_attn_func(q, k[:, :, :3], v[:, :, :3])
+    with pytest.raises(RuntimeError, match="query of dtype float32, float16, bfloat16, float64, got float8_e4m3fn"):
+        fa2.flash_attn_func(*(t.to(torch.float8_e4m3fn) for t in (q, k, v)))
+    with pytest.raises(RuntimeError, match=r"has no backward.*requires grad"):
+        fa3.flash_attn_func(q.requires_grad_(), k, v)
+    with torch.no_grad():
+        fa3.flash_attn_func(q, k, v)
+
+
+@pytest.mark.parametrize("module", ["torch_ext.flash_attn", "torch_ext.flash_attn_interface"])
+def test_names_that_are_absent(module: str) -> None:
+    imported = importlib.import_module(module)
+    for name, instead in (
+        ("flash_attn_varlen_func", r"has no attribute 'flash_attn_varlen_func' \(packed sequences\): pad them"),
+        ("flash_attn_with_kvcache", r"has no attribute 'flash_attn_with_kvcache' \(key and value caches\): append"),
+        ("something_else", "has no attribute 'something_else'$"),
+    ):
+        assert not hasattr(imported, name)
+        with pytest.raises(AttributeError, match=instead):
+            getattr(imported, name)
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return fa2.flash_attn_func(q, k, v, causal=True, window_size=(9, -1), softcap=20.0, return_attn_probs=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile(device: torch.device, dynamic: bool) -> None:
+    compiled = torch.compile(attend, fullgraph=True, dynamic=dynamic)
+    with torch.no_grad():
+        for lengths in ((19, 19), (33, 21), (21, 33)):
+            q, k, v = inputs(device, sq=lengths[0], sk=lengths[1], hk=2)
+            torch.testing.assert_close(compiled(q, k, v), attend(q, k, v), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("lengths", [(19, 19), (33, 7), (1, 40)], ids=str)
+def test_fake_metadata(lengths: tuple[int, int]) -> None:
+    real = inputs("cpu", torch.bfloat16, sq=lengths[0], sk=lengths[1], hk=2)
+    with FakeTensorMode() as mode:
+        fakes = attend(*(mode.from_tensor(t) for t in real))
+    for fake, result in zip(fakes, attend(*real), strict=True):
+        assert (fake.shape, fake.stride(), fake.dtype) == (result.shape, result.stride(), result.dtype)

@@ -1,0 +1,128 @@
+"""The package for Hugging Face's kernels: its files, and loading it beside torch_ext, by their loader if it is here."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "packaging" / "kernels"))
+
+import make_repository as package  # noqa: E402
+
+LOAD = """
+import os, sys
+os.environ["HF_HUB_OFFLINE"] = "1"
+import torch
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+try:
+    from kernels import get_local_kernel
+    xgemm = get_local_kernel(folder.parents[1], backend="cpu")
+except ImportError:  # what that does
+    import importlib.util
+    spec = importlib.util.spec_from_file_location(sys.argv[2] + "_cpu", folder / "__init__.py")
+    xgemm = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(xgemm)
+assert Path(xgemm.__file__).parent == folder
+assert not any(name.startswith("torch_ext") for name in sys.modules)
+"""
+SIDE_BY_SIDE = """
+namespace = getattr(torch.ops, sys.argv[2])
+assert hasattr(namespace, "matmul") and not hasattr(torch.ops.xgemm, "matmul")
+sys.path.insert(0, sys.argv[3])
+import torch_ext, torch_ext.flash_attn
+x, w, b, target = torch.randn(3, 8), torch.randn(5, 8), torch.randn(5), torch.tensor([1, 0, 7])
+q = torch.randn(2, 9, 4, 8)
+same = lambda *pair: torch.testing.assert_close(*pair, rtol=0, atol=0)
+for name, args in {
+    "matmul": (x, w.T), "addmm": (b, x, w.T), "linear": (x, w, b), "gated_linear": (x, w, w), "softmax": (x, -1),
+    "log_softmax": (x, -1), "scaled_masked_softmax": (x, None, 0.5), "topk_softmax": (x, 2), "sum": (x,), "mean": (x,),
+    "amax": (x,), "amin": (x,), "argmax": (x,), "argmin": (x,), "logsumexp": (x,), "cross_entropy": (x, target),
+    "attention": (q, q, q),
+}.items():
+    same(getattr(xgemm, name)(*args), getattr(torch_ext, name)(*args))
+same(xgemm.flash_attn_func(q, q, q, causal=True), torch_ext.flash_attn.flash_attn_func(q, q, q, causal=True))
+
+layer = torch.nn.Linear(8, 5)
+with torch.no_grad():
+    same(xgemm.layers.Linear.forward(layer, x), torch_ext.linear(x, layer.weight, layer.bias))
+    compiled = torch.compile(lambda x: xgemm.linear(xgemm.softmax(x, -1), w, b, activation="relu"), fullgraph=True)
+    torch.testing.assert_close(compiled(x), torch_ext.linear(torch_ext.softmax(x, -1), w, b, activation="relu"))
+try:
+    xgemm.linear(x, layer.weight)
+except RuntimeError as error:
+    assert str(error).startswith(sys.argv[2] + "::linear: has no backward"), error
+else:
+    raise AssertionError("a gradient is lost in silence")
+with torch.autocast("cpu", torch.bfloat16):
+    assert xgemm.matmul(x, w.T).dtype is torch.bfloat16
+batched = torch.vmap(xgemm.matmul, (None, 0))(x, torch.stack([w.T] * 2))
+torch.testing.assert_close(batched, torch.stack([torch_ext.matmul(x, w.T)] * 2))
+
+with xgemm.batch_invariant():  # each library has its own mode
+    assert xgemm.is_batch_invariant() and not torch_ext.is_batch_invariant()
+"""
+
+
+def run(script: str, *arguments: object) -> None:
+    """Runs a script in a process of its own, in a folder where it finds neither torch_ext nor the package."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A package without CUDA, and its namespace: always the same one, so that little is compiled anew."""
+    namespace = "xgemm_0123abcd"
+    library = package.compile_library(namespace, cuda=False)
+    return package.assemble(library, namespace, tmp_path_factory.mktemp("repository")), namespace
+
+
+def test_loads_beside_torch_ext(built: tuple[Path, str]) -> None:
+    run(LOAD + SIDE_BY_SIDE, *built, ROOT)
+
+
+def test_only_the_standard_library_and_torch_are_imported(built: tuple[Path, str]) -> None:
+    files = sorted(built[0].rglob("*.py"))
+    assert {"__init__.py", "layers.py", "fake.py", "_attention.py"} <= {path.name for path in files}
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                assert name.split(".")[0] in {"torch", *sys.stdlib_module_names}, (path, name)
+
+
+def test_names(built: tuple[Path, str]) -> None:
+    folder, namespace = built
+    assert re.fullmatch(r"xgemm_[0-9a-f]{8}", package.namespace_of_sources())
+    assert package.namespace_of_sources() == package.namespace_of_sources() != namespace
+    assert folder.name == "torch-stable-abi210-cpu-x86_64-linux"
+    cuda = {"cuda": "13.0", "architectures": "8.0+PTX;9.0a"}
+    assert package.variant(cuda) == "torch-stable-abi210-cu130-x86_64-linux"
+    metadata = json.loads((folder / "metadata.json").read_text())
+    assert (metadata["id"], metadata["backend"]) == (f"{namespace}_cpu", {"type": "cpu"})
+
+
+def test_rewriting() -> None:
+    text = "from torch_ext import _load\n    from torch_ext.a.b import c\nimport torch\nfrom torch_extra import d\n"
+    assert package.relative_imports(text, 1) == (
+        "from .. import _load\n    from ..a.b import c\nimport torch\nfrom torch_extra import d\n"
+    )
+    text = 'torch.ops.xgemm.sum, torch.ops.xgemm_mode, register_fake(f"xgemm::x"), "xgemm::sum: expected"'
+    assert package.renamed(text, "xgemm_1") == (
+        'torch.ops.xgemm_1.sum, torch.ops.xgemm_1_mode, register_fake(f"xgemm_1::x"), "xgemm::sum: expected"'
+    )
+
+
+def test_versions_of_the_cpp_library(built: tuple[Path, str]) -> None:
+    """The C++ library of GCC 8 (GLIBCXX_3.4.24), which `kernels` allows, is enough."""
+    needed = re.findall(rb"GLIBCXX_(\d+)\.(\d+)\.?(\d*)", (built[0] / "libxgemm.so").read_bytes())
+    assert needed and max(tuple(int(number or 0) for number in version) for version in needed) <= (3, 4, 24)
