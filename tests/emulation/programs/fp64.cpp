@@ -111,16 +111,18 @@ void check(std::uint64_t seed) {
         const bool right = std::isnan(y)   ? std::isnan(got)
                            : std::isinf(y) ? got == static_cast<double>(y)
                                            : std::abs(got - y) <= 0x1p-52L * (most * std::sqrt(static_cast<long double>(k)) + 4);
-        require(right, name + " " + std::string(first_tile) + ": " + std::to_string(got) + " instead of " +
-                           std::to_string(static_cast<double>(y)) + " at " + std::to_string(batch) + ", " + std::to_string(i) +
-                           ", " + std::to_string(j));
+        require(right, [&] {
+          return name + " " + std::string(first_tile) + ": " + std::to_string(got) + " instead of " +
+                 std::to_string(static_cast<double>(y)) + " at " + std::to_string(batch) + ", " + std::to_string(i) + ", " +
+                 std::to_string(j);
+        });
       }
   // Another tile, another split, and a row alone: the same bits.
   const Buffer<double> again = product(p, second_tile, random(1, 5), seed + 1, splits);
   for (std::size_t i = 0; i < out.size(); ++i)
     require(std::bit_cast<std::uint64_t>(out[i]) == std::bit_cast<std::uint64_t>(again[i]) ||
                 (out[i] != out[i] && again[i] != again[i]),
-            "equal bits: " + name + " " + std::string(second_tile));
+            [&] { return "equal bits: " + name + " " + std::string(second_tile); });
   if (epilogue & 2) return;
   Problem row = p;
   const int which = random(0, m - 1);
@@ -130,7 +132,7 @@ void check(std::uint64_t seed) {
     for (int j = 0; j < n; ++j) {
       const double x = out[static_cast<std::size_t>((batch * m + which) * n + j)],
                    y = alone[static_cast<std::size_t>(batch * n + j)];
-      require(x == y || (x != x && y != y), "equal row: " + name);
+      require(x == y || (x != x && y != y), [&] { return "equal row: " + name; });
     }
 }
 
