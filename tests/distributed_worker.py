@@ -103,9 +103,7 @@ SWEEPS: dict[str, list[tuple[dict[str, tuple[int, ...]], dict]]] = {
         for name in ("sum", "mean", "amax", "amin", "logsumexp")
     },
     **{
-        name: [
-            ({"input": (4, 5, 6)}, {"dim": dim, "keepdim": keepdim}) for dim, keepdim in ((None, False), (1, True))
-        ]
+        name: [({"input": (4, 5, 6)}, {"dim": dim, "keepdim": keepdim}) for dim, keepdim in ((None, False), (1, True))]
         for name in ("argmax", "argmin")
     },
     "cross_entropy": [

@@ -298,7 +298,7 @@ def test_wheels_of_different_builds_have_different_versions(
 
 
 def test_type_checkers_see_the_types(tmp_path: Path) -> None:
-    """Checks a program outside the project, for which only py.typed makes the package typed. Torch's own types take a minute."""
+    """Of a program outside the project only py.typed makes the package typed. Torch's own types would take a minute."""
     pytest.importorskip("mypy")
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.pyi").write_text(

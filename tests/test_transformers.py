@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -448,15 +447,6 @@ SWEPT = {
     "deepseek_v32": "refused",  # sparse
     "bloom": "other attention",
 }
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Threads of tiny operators wait for each other longer than they work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @needs_offsets

@@ -189,7 +189,8 @@ class RandomProduct {
               return what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y);
             });
           }
-    for (std::size_t i = count; i < out.size(); ++i) require(std::isinf(number(out[i])), [&] { return what + " does not write past C"; });
+    for (std::size_t i = count; i < out.size(); ++i)
+      require(std::isinf(number(out[i])), [&] { return what + " does not write past C"; });
     return out;
   }
 

@@ -1,20 +1,12 @@
 // csrc/matmul/fp64_mma/launch.cu, host code and kernels, against products in long double: random sizes, strides, layouts, batches
 // and epilogues; every tile, segments added by one CTA and by several, with the same bits; NaN and Inf where they belong.
-#include "check.h"
 #include "matmul/fp64_mma/launch.cu"
+#include "random_product.h"
 
 using namespace xgemm;
 using namespace xgemm::matmul;
 
 namespace {
-
-struct Random {
-  std::uint64_t state;
-  int operator()(int from, int to) {  // inclusive
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return from + static_cast<int>((state >> 33) % static_cast<std::uint64_t>(to - from + 1));
-  }
-};
 
 /// A batch of matrices of `lines` by `k`; lines are rows of A, columns of B.
 struct Matrix {

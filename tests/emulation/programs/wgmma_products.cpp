@@ -244,7 +244,8 @@ void check_gated(std::uint64_t seed) {
                             : std::abs(got - y) <= allowed,
             [&] { return what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y); });
   }
-  for (std::size_t i = count; i < out.size(); ++i) require(std::isinf(number(out[i])), [&] { return what + " leaves what lies behind C"; });
+  for (std::size_t i = count; i < out.size(); ++i)
+    require(std::isinf(number(out[i])), [&] { return what + " leaves what lies behind C"; });
 }
 
 }  // namespace
