@@ -422,6 +422,27 @@ def test_setup_says_in_one_line_what_is_missing(
     assert message in run.stderr and run.stderr.count("\n") == 1, run.stderr
 
 
+@pytest.mark.parametrize("uv", [True, False])
+def test_setup_installs_by_uv_and_where_it_cannot_be_had_by_pip(tmp_path: Path, uv: bool) -> None:
+    says, venv = f'#!/bin/sh\necho "${{0##*/}} $*" >>"{tmp_path}/log"\n', tmp_path / "venv"
+    for name, more in (
+        ("python", "" if uv else 'case "$*" in *uv==*) exit 1 ;; esac\n'),
+        ("uv", ""),
+        ("python3", f'[ "$2" = venv ] || exec {sys.executable} "$@"\nmkdir -p "$3/bin" && cp python uv "$3/bin"\n'),
+    ):
+        (tmp_path / name).write_text(says + more)
+        (tmp_path / name).chmod(0o755)
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    shutil.copy(ROOT / "requirements.txt", tmp_path)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "XGEMM_CUDA": "OFF"}
+    subprocess.run(["tools/setup.sh", "venv", venv], cwd=tmp_path, env=environment, capture_output=True, check=True)
+    installs = [line.split() for line in (tmp_path / "log").read_text().splitlines() if " install " in line]
+    assert [(words[0], words[-1].partition("==")[0]) for words in installs] == [
+        ("python", "uv"),
+        ("uv" if uv else "python", "requirements.txt"),
+    ]
+
+
 def part(tool: str, shard: str, **counts: int) -> dict[str, object]:
     return {"tool": tool, "shard": shard, "passed": 0, "failed": 0, "skipped": 0, **counts}
 

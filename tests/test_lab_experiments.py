@@ -374,19 +374,3 @@ def test_cycle_visits_every_line_once():
             seen.append(i)
             i = following[i].item()
         assert i == 0 and sorted(seen) == [stride * line for line in range(lines)]
-
-
-def test_energy_fit_finds_its_terms():
-    rows = [
-        {
-            "dtype": "float32",
-            "us": 1e3,
-            "tflops": float(flops),
-            "gbps": float(gbps),
-            "joules": 1e-3 * (flops * 1e12 * 2e-12 + gbps * 1e9 * 3e-11 + 80),
-        }
-        for flops, gbps in ((0, 4000), (5, 3900), (20, 3000), (40, 2000), (60, 200), (55, 900))
-    ]
-    flop, byte, watts, residual = roofline.fit_energy(rows)
-    assert (flop, byte, watts) == pytest.approx((2e-12, 3e-11, 80)) and residual < 1e-9
-    assert roofline.fit_energy(rows[:3]) is None

@@ -13,14 +13,6 @@ COUNTS = {0: 16, 1: 25, 2: 21, 3: 18, 4: 27}  # items of the five documents
 BY_ID = {item.id: item for item in lab_items.ITEMS}
 
 
-def items_of(text: str) -> list[str]:
-    """S1-04 to S1-06 and S2-07 as S1-04, S1-05, S1-06 and S2-07."""
-    found = []
-    for document, first, last in re.findall(r"S(\d)-(\d\d)(?: to S\d-(\d\d))?", text):
-        found += [f"S{document}-{item:02}" for item in range(int(first), int(last or first) + 1)]
-    return found
-
-
 def test_every_item_has_one_line_in_order():
     expected = [f"S{document}-{item:02}" for document, count in COUNTS.items() for item in range(1, count + 1)]
     assert [item.id for item in lab_items.ITEMS if item.id[0] == "S"] == expected
@@ -38,12 +30,3 @@ def test_the_command_exists(item):
     for target in re.findall(r"`make (\w+)", item.command):
         assert f"\n{target}: " in (ROOT / "Makefile").read_text()
     assert re.search(r"`|\]\(|pages", item.command)
-
-
-def test_experiments_and_items_name_each_other():
-    for experiment in lab.EXPERIMENTS.values():
-        assert set(items_of(experiment.documents)) <= set(BY_ID)
-    for item in lab_items.ITEMS:
-        names = {name for names in re.findall(r"`--only ([^`]+)`", item.command) for name in names.split()}
-        for name in names if item.id[0] == "S" else ():
-            assert item.id in items_of(lab.EXPERIMENTS[name].documents), (item.id, name)
