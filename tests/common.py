@@ -67,14 +67,6 @@ def conversation(program: Path) -> Iterator[Callable[..., list[str]]]:
     assert process.wait() == 0
 
 
-def by_name(names: Iterable[str], words: list[str]) -> dict[str, Any] | None:
-    """Parses a printed plan: the kernel's name, then numbers; "-" means none."""
-    if words == ["-"]:
-        return None
-    numbers = [int(word) if word.isdigit() else float(word) for word in words[1:]]
-    return dict(zip(names, [words[0], *numbers], strict=True))
-
-
 def poison(device: torch.device | str, megabytes: int = 64) -> None:
     """Leaves freed blocks full of NaN in the allocator, so that an output element that is not written shows."""
     if torch.device(device).type != "cuda" or SANITIZED:

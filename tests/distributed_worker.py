@@ -3,6 +3,7 @@
 python distributed_worker.py <rank> <world size> <backend> <folder>; the folder holds the rendezvous and the results.
 """
 
+import contextlib
 import itertools
 import json
 import random
@@ -98,15 +99,12 @@ SWEEPS: dict[str, list[tuple[dict[str, tuple[int, ...]], dict]]] = {
     **{
         name: [
             ({"input": (4, 5, 6)}, {"dim": dim, "keepdim": keepdim})
-            for dim in (None, [0], [-1, 0], [1])
-            for keepdim in (False, True)
+            for dim, keepdim in ((None, False), ([0], True), ([-1, 0], True), ([1], False))
         ]
         for name in ("sum", "mean", "amax", "amin", "logsumexp")
     },
     **{
-        name: [
-            ({"input": (4, 5, 6)}, {"dim": dim, "keepdim": keepdim}) for dim in (None, 1) for keepdim in (False, True)
-        ]
+        name: [({"input": (4, 5, 6)}, {"dim": dim, "keepdim": keepdim}) for dim, keepdim in ((None, False), (1, True))]
         for name in ("argmax", "argmin")
     },
     "cross_entropy": [
@@ -149,14 +147,15 @@ def sweep(name: str) -> Callable[[DeviceMesh], None]:
             tensors = {n: in_any_order(x, order) for n, x in tensors.items()}
             expected = getattr(op, name)(**tensors, **options)
             combinations = list(itertools.product(*(choices(x) for x in tensors.values() for _ in range(mesh.ndim))))
-            for combination in order.sample(combinations, min(len(combinations), 8)):
-                placements = [combination[i : i + mesh.ndim] for i in range(0, len(combination), mesh.ndim)]
+            count = 8 if mesh.size() == 2 else 3  # more processes: for shards that are uneven or empty
+            for i, combination in enumerate(order.sample(combinations, min(len(combinations), count))):
+                placements = [combination[d : d + mesh.ndim] for d in range(0, len(combination), mesh.ndim)]
                 given = {n: place(x, mesh, p) for (n, x), p in zip(tensors.items(), placements, strict=True)}
                 for x in given.values():  # as parameters do
                     x.requires_grad_(x.is_floating_point())
                 try:
-                    same(getattr(op, name)(**given, **options), expected)
-                    with torch._C._AutoDispatchBelowAutograd():  # as the functions call them
+                    # Every other call as the functions call them.
+                    with torch._C._AutoDispatchBelowAutograd() if i % 2 else contextlib.nullcontext():
                         actual = getattr(op, name)(**given, **options)
                     same(actual, expected)
                 except Exception as error:

@@ -106,12 +106,12 @@ def test_heads_that_one_part_cannot_represent_go_to_cuda_cores(attend: Callable[
 
 def test_every_instantiation_of_one_part(attend: Callable[[list[Case]], list[Served]]) -> None:
     cases = [
-        Case(seed, 3, 1, 2, 2, 200, 150, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed % 2, parts=1)
+        Case(seed, 3, 1, 2, 2, 130, 150, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed % 2, parts=1)
         for seed, (d, dv, mask) in enumerate(
             (d, dv, mask) for d, dv in ((64, 40), (100, 128), (256, 133)) for mask in (0, 1, 2)
         )
     ]
-    cases.append(Case(sm_count=7, sq=70, sk=8300, dv=50, causal=1, shift=8230, parts=1))
+    cases.append(Case(sm_count=7, sq=70, sk=4200, dv=50, causal=1, shift=4130, parts=1))
     served = attend(cases)
     assert [s.tile for s in served] == [3, 3, 4, 5, 5, 5, 6, 6, 6, 3] and served[-1].splits == 5
     assert not any(s.failed for s in served)
@@ -120,7 +120,7 @@ def test_every_instantiation_of_one_part(attend: Callable[[list[Case]], list[Ser
 def test_every_instantiation(attend: Callable[[list[Case]], list[Served]]) -> None:
     """Each tile with each kind of mask, one row tile and several, ragged."""
     cases = [
-        Case(seed, 3, 2, 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
+        Case(seed, 3, 2, 1 + seed % 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
         for seed, (d, dv, sq, sk, mask) in enumerate(
             (*sizes, mask)
             for sizes in (
@@ -170,10 +170,10 @@ def test_random_cases(attend: Callable[[list[Case]], list[Served]], seed: int) -
 
 
 def test_keys_in_splits(attend: Callable[[list[Case]], list[Served]]) -> None:
-    """Few rows: splits of 2048 keys, merged in memory."""
+    """Few rows: splits of 1024 keys, merged in memory."""
     cases = [
-        Case(seed=5, sm_count=7, group=2, sq=40, sk=8300, bshd=1, causal=1, shift=8260),
-        Case(seed=6, sq=140, sk=8300, d=128, dv=100, mask=2, rows=1),
+        Case(seed=5, sm_count=7, group=2, sq=40, sk=4200, bshd=1, causal=1, shift=4160),
+        Case(seed=6, sq=140, sk=4200, d=128, dv=100, mask=2, rows=1),
     ]
     assert [served.splits for served in attend(cases)] == [5, 5]
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import attention, attention_peers, common, tables
-from benchmarks.attention_peers import MASKS, Problem
+from benchmarks.attention_peers import Problem
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
 CUDA = common.Options(device=torch.device("cuda"))
@@ -67,39 +67,6 @@ def test_reference_and_peers_mean_the_same(p: Problem) -> None:
         kept = visible(p).double().mean().item()
         assert p.kept == pytest.approx(kept, abs=1e-9 if p.window else 1 / p.keys), "operations of unmasked scores"
         assert case.flops == pytest.approx(2 * p.kept * p.batch * p.heads * p.rows * p.keys * (p.size + p.dv))
-
-
-def test_time_without_a_mask() -> None:
-    """xgemm_unmasked: the same result for documents; for other masks the result without the mask."""
-    for kind in MASKS:
-        case = attention.case(Problem(1, 2, 2, 16, 16, 8, mask=kind), FP32, CPU)
-        inputs = case.make(torch.device("cpu"))
-        ours, plain = case.contenders[:2]
-        assert (ours.name, plain.name) == ("xgemm", "xgemm_unmasked")
-        common.check(case, ours, ours.call(*inputs), inputs, case.reference(*inputs))
-        expected = ours.call(*inputs)
-        if kind != "document":
-            expected = F.scaled_dot_product_attention(*inputs[:3])
-        torch.testing.assert_close(plain.call(*inputs), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_time_of_a_window_without_edges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """xgemm_unmasked of a window: blocks of queries with the keys of the window and of a tile; sizes of the output."""
-    monkeypatch.setattr(attention, "TILE", 8)
-    p = Problem(1, 2, 2, 64, 64, 16, causal=True, window=16)
-    case = attention.case(p, FP32, CPU)
-    inputs = case.make(torch.device("cpu"))
-    ours, blocks = case.contenders[:2]
-    assert (ours.name, blocks.name) == ("xgemm", "xgemm_unmasked")
-    for contender in (ours, blocks):
-        common.check(case, contender, contender.call(*inputs), inputs, case.reference(*inputs))
-    q, k, v = inputs
-    starts = (0, 13, 26, 39)  # of 24 keys each
-    expected = [
-        F.scaled_dot_product_attention(q[:, :, 16 * i : 16 * i + 16], *(x[:, :, s : s + 24] for x in (k, v)))
-        for i, s in enumerate(starts)
-    ]
-    torch.testing.assert_close(blocks.call(*inputs).view(4, 2, 16, 16), torch.cat(expected), atol=1e-5, rtol=1e-5)
 
 
 # ---- peers -----------------------------------------------------------------------------------------------------------
@@ -162,9 +129,6 @@ def test_who_takes_what(fa3: list[dict]) -> None:
     assert names(plain, BF16, CPU) == {"sdpa_math"}
 
 
-# ---- case lists ------------------------------------------------------------------------------------------------------
-
-
 # ---- a whole run, and what is made of it -----------------------------------------------------------------------------
 
 
@@ -191,19 +155,3 @@ def test_a_second_build_or_a_call_without_mask_is_no_peer() -> None:
     group = {name: row("a", name, us) for name, us in (("xgemm", 9.0), ("xgemm_b", 1.0), ("xgemm_unmasked", 2.0))}
     assert tables.best_peer(group) is None
     assert tables.best_peer(group | {"fa3": row("a", "fa3", 8.0)})["contender"] == "fa3"
-
-
-def test_accuracy_counts_cases_once() -> None:
-    rows = []
-    for case, largest in (("a", 4e-3), ("b", 5e-3)):
-        for l2 in ("hot", "cold"):
-            errors = {"error": {"fro": 1e-3, "max": largest}, "baseline_error": {"fro": 1e-3, "max": 2e-3}, "l2": l2}
-            rows += [row(case, "xgemm", 1.0, **errors), row(case, "sdpa_cudnn", 1.0, **errors)]
-    lines = tables.accuracy(rows).splitlines()
-    assert lines[0].endswith("1 of 2 cases; worst 2.50 (b bfloat16).")
-    assert lines[1].endswith("2 of 2 cases; worst 1.00 (b bfloat16).")
-    high = row("b", "xgemm", 1.0, **errors | {"error": {"fro": 1e-3, "max": 6e-3}}, dtype="float32", mode="high")
-    highest = high | {"mode": None, "error": {"fro": 1e-3, "max": 1e-3}}
-    lines = tables.accuracy([*rows, high, highest]).splitlines()
-    assert lines[0].endswith("2 of 4 cases; worst 3.00 (b float32 high).")
-    assert tables.accuracy([row("a", "xgemm", 1.0)]) == ""

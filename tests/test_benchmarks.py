@@ -15,7 +15,7 @@ import torch
 from torch.utils.benchmark import Measurement
 from torch.utils.benchmark.utils.common import TaskSpec
 
-from benchmarks import attention, common, matmul, results, run, softmax, tune
+from benchmarks import attention, common, matmul, results, run, softmax
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
 HERE = common.Machine("Test CPU", 0)
@@ -241,31 +241,6 @@ def test_runs_merge_on_the_same_sources_and_kernels_only(tmp_path: Path, monkeyp
     assert [entry[:2] for entry in measured(tiny_case())] == [("7x5x16", "xgemm"), ("7x5x16", "torch")]
 
 
-def test_out_starts_from_the_committed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common.files, "RESULTS", tmp_path / "results")
-    committed = benchmark(dataclasses.replace(CPU, out=tmp_path / "results" / "test_cpu"))
-    committed.run([tiny_case()])
-    bench = benchmark(dataclasses.replace(CPU, out=tmp_path / "out"))
-    bench.run([dataclasses.replace(tiny_case(), name="other")])
-    rows = json.loads((tmp_path / "out" / "matmul.json").read_text())["rows"]
-    assert [row["case"] for row in rows] == ["7x5x16", "7x5x16", "other", "other"]
-
-
 def test_run_of_some_operators(tmp_path: Path) -> None:
     assert run.main(["--quick", "--device", "cpu", "--ops", "argmax,amax", "--out", str(tmp_path)]) == 0
     assert {path.stem for path in tmp_path.glob("*.json")} == {"argmax", "amax"}
-
-
-def test_tune_sets_the_variable_for_its_variant_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XGEMM_TEST_PLAN", "outside")
-    seen: dict[str, set] = {}
-
-    def ours(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        seen.setdefault(str(os.environ.get("XGEMM_TEST_PLAN")), set()).add(1)
-        return a @ b
-
-    case = tune.variants(tiny_case(ours), "XGEMM_TEST_PLAN", [tune.CHOICE, "a", "b"])
-    rows = benchmark(keep=False).measure(case)
-    assert [row["contender"] for row in rows] == ["chosen", "a", "b", "torch"]
-    assert set(seen) == {"None", "a", "b"}
-    assert os.environ["XGEMM_TEST_PLAN"] == "outside"

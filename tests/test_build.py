@@ -298,8 +298,14 @@ def test_wheels_of_different_builds_have_different_versions(
 
 
 def test_type_checkers_see_the_types(tmp_path: Path) -> None:
-    """Checks a program outside the project, for which only py.typed makes the package typed."""
+    """Of a program outside the project only py.typed makes the package typed. Torch's own types would take a minute."""
     pytest.importorskip("mypy")
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.pyi").write_text(
+        "from typing import Any\nclass Tensor: ...\ndef zeros(*size: int) -> Tensor: ...\n"
+        "def __getattr__(name: str) -> Any: ...\n"
+    )
+    (tmp_path / "mypy.ini").write_text("[mypy]\n[mypy-torch.*,numpy.*,matplotlib.*]\nfollow_imports = skip\n")
     (tmp_path / "program.py").write_text(
         "import torch, torch_ext\n"
         "x = torch.zeros(2, 2)\n"
@@ -315,7 +321,7 @@ def test_type_checkers_see_the_types(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert re.findall(r'Revealed type is "(.*)"', done.stdout) == ["torch._tensor.Tensor", "torch_ext.nn.Linear", "str"]
+    assert re.findall(r'Revealed type is "(.*)"', done.stdout) == ["torch.Tensor", "torch_ext.nn.Linear", "str"]
     (error,) = re.findall(r"^program.py:\d+: error: .*$", done.stdout, re.MULTILINE)
     assert error.startswith('program.py:6: error: Argument 2 to "matmul" has incompatible type'), error
 
@@ -414,6 +420,27 @@ def test_setup_says_in_one_line_what_is_missing(
     )
     assert run.returncode != 0
     assert message in run.stderr and run.stderr.count("\n") == 1, run.stderr
+
+
+@pytest.mark.parametrize("uv", [True, False])
+def test_setup_installs_by_uv_and_where_it_cannot_be_had_by_pip(tmp_path: Path, uv: bool) -> None:
+    says, venv = f'#!/bin/sh\necho "${{0##*/}} $*" >>"{tmp_path}/log"\n', tmp_path / "venv"
+    for name, more in (
+        ("python", "" if uv else 'case "$*" in *uv==*) exit 1 ;; esac\n'),
+        ("uv", ""),
+        ("python3", f'[ "$2" = venv ] || exec {sys.executable} "$@"\nmkdir -p "$3/bin" && cp python uv "$3/bin"\n'),
+    ):
+        (tmp_path / name).write_text(says + more)
+        (tmp_path / name).chmod(0o755)
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    shutil.copy(ROOT / "requirements.txt", tmp_path)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "XGEMM_CUDA": "OFF"}
+    subprocess.run(["tools/setup.sh", "venv", venv], cwd=tmp_path, env=environment, capture_output=True, check=True)
+    installs = [line.split() for line in (tmp_path / "log").read_text().splitlines() if " install " in line]
+    assert [(words[0], words[-1].partition("==")[0]) for words in installs] == [
+        ("python", "uv"),
+        ("uv" if uv else "python", "requirements.txt"),
+    ]
 
 
 def part(tool: str, shard: str, **counts: int) -> dict[str, object]:

@@ -1,14 +1,10 @@
 """The lab's counters: ncu's output is read right, and its absence or refusal is said in one line."""
 
-import json
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
-import torch
 
-from torch_ext.lab import __main__ as runner
 from torch_ext.lab import counters
 
 HEAD = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"\n'
@@ -72,47 +68,6 @@ def test_refusals_say_why(tmp_path, monkeypatch):
         counters.count("parity_branch")
     with pytest.raises(ValueError, match="expected one of copy_stride_1"):
         counters.count("x")
-
-
-def test_command(tmp_path, monkeypatch, capsys):
-    with pytest.raises(SystemExit):
-        counters.main(["no_such_op"])
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert counters.main([]) == 0 and "no NVIDIA GPU" in capsys.readouterr().out
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA Test")
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: SimpleNamespace(uuid="none"))
-    ncu(tmp_path, OUTPUT)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert counters.main(["parity_branch", "--out", str(tmp_path / "out")]) == 0
-    assert (
-        "branches 98,304, dram percent 82.1, sectors a request 8.0; document: 98,304 branch" in capsys.readouterr().out
-    )
-    assert (tmp_path / "out" / "lab_counters.json").exists()
-    assert runner.main(["--counters"], folder=lambda: tmp_path / "all") == 0  # the lab's own option
-    rows = json.loads((tmp_path / "all" / "lab_counters.json").read_text())["rows"]
-    assert [row["case"] for row in rows] == list(counters.PREPARED)
-    capsys.readouterr()
-    loads = iter([{"load_requests": 800.0}, {"load_requests": 100.0}])
-    with monkeypatch.context() as patch:  # S3-04: loads divided by the tile's side
-        patch.setattr(counters, "count", lambda name: next(loads))
-        assert counters.main(["tiled_naive", "tiled_fixed_8"]) == 0
-    assert "tiled_fixed_8: load requests 100.0, times fewer loads 8.0" in capsys.readouterr().out
-    counted = iter([{"branches": 1.0}, counters.Refused("the kernel failed"), {"branches": 2.0}])
-
-    def count(name):
-        if isinstance(found := next(counted), counters.Refused):
-            raise found
-        return found
-
-    with monkeypatch.context() as patch:  # one that fails does not cost the others
-        patch.setattr(counters, "count", count)
-        assert counters.main(["parity_branch", "sgemm_07", "add_plain", "--out", str(tmp_path / "some")]) == 0
-    assert "No counters of sgemm_07: the kernel failed.\nadd_plain: branches 2.0" in capsys.readouterr().out
-    assert len(json.loads((tmp_path / "some" / "lab_counters.json").read_text())["rows"]) == 2
-    ncu(tmp_path, "", "ERR_NVGPUCTRPERM")
-    assert counters.main([]) == 0
-    assert capsys.readouterr().out.startswith("No counters: the driver keeps counters from users")
 
 
 @pytest.mark.cuda

@@ -78,7 +78,6 @@ def kernel_attributes(x, name):
 
 
 AT_ONCE = [2]  # blocks of 1024 threads an SM
-COMMANDS: list[list[str]] = []  # of other processes
 
 
 def halve(y, steps, c=1.0):
@@ -160,7 +159,7 @@ def on_cpu(monkeypatch):
     names = ("branch", "arithmetic", "plain", "coarsened2")
     first = [dict(zip(names, (90.0, 30.0, 80.0, 20.0), strict=True)), dict.fromkeys(names, 10.0)]
     process = SimpleNamespace(returncode=0, stdout=json.dumps(first), stderr="")
-    monkeypatch.setattr(experiments.subprocess, "run", lambda command, **_: COMMANDS.append(command) or process)
+    monkeypatch.setattr(experiments.subprocess, "run", lambda *_, **__: process)
     for name, value in {
         "is_available": lambda: True,
         "get_device_name": lambda *_: "NVIDIA Test",
@@ -268,49 +267,6 @@ def test_a_failure_costs_no_other_results(on_cpu, monkeypatch, tmp_path, capsys)
     assert written == {"lab_registers.json", "lab_copy.json", "lab_copy.png"}
 
 
-def test_a_graph_finds_memory(monkeypatch):
-    """A capture cannot free what torch's allocator has cached for the calls before it."""
-    emptied, at = [], {"reserved": 70, "allocated": 10, "free": 20}
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: at["reserved"])
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: at["allocated"])
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (at["free"], 90))
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(dict(at)))
-    measure.make_room()
-    at["free"] = 60
-    measure.make_room()
-    assert [found["free"] for found in emptied] == [20]
-
-
-def test_an_experiment_begins_with_all_memory(on_cpu, monkeypatch):
-    steps = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: steps.append("emptied"))
-    monkeypatch.setattr(STAND_INS, "parity", lambda x, branch: steps.append("run") or x)
-    with pytest.raises(RuntimeError, match="not timed"):
-        lab.run("divergence", [1 << 10])
-    assert steps == ["emptied", "run"]
-
-
-def test_products_are_float32_whatever_the_caller_has_set(on_cpu, monkeypatch):
-    seen, multiply = set(), STAND_INS.sgemm
-
-    def sgemm(a, b, *, step):
-        seen.add(torch.get_float32_matmul_precision())
-        return multiply(a, b, step=step)
-
-    monkeypatch.setattr(STAND_INS, "sgemm", sgemm)
-    for precision in ("medium", "highest"):
-        torch.set_float32_matmul_precision(precision)
-        lab.run("quantisation", [1])
-        assert torch.get_float32_matmul_precision() == precision
-    torch.backends.cuda.matmul.fp32_precision = "tf32"  # the newer way, after which the older one raises
-    try:
-        lab.run("quantisation", [1])
-        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
-    finally:
-        torch.set_float32_matmul_precision("highest")
-    assert seen == {"highest"}
-
-
 def kept(name: str) -> list[dict]:
     """Rows of an H200."""
     path = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "nvidia_h200" / f"lab_{name}.json"
@@ -337,26 +293,6 @@ def test_a_conclusion_claims_what_its_rows_say(name, claim, field, factor, match
     rows = kept(name)
     assert claim in lab.conclude(rows).text
     assert claim not in lab.conclude(change(rows, field, factor, **match)).text
-
-
-def test_attention_leaves_out_what_does_not_fit(on_cpu, monkeypatch):
-    right = STAND_INS.attention
-
-    def small_gpu(q, k, v, *, step, is_causal):
-        if step == 1:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return right(q, k, v, step=step, is_causal=is_causal)
-
-    monkeypatch.setattr(STAND_INS, "attention", small_gpu)
-    steps = {row["contender"] for row in lab.run("attention", [16])}
-    assert "01_materialised" not in steps and "02_row_a_warp" in steps
-
-
-def test_the_clock_is_the_current_devices(monkeypatch):
-    commands = []
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: SimpleNamespace(uuid="12-34"))
-    monkeypatch.setattr(measure, "_output_of", lambda *command: commands.append(command) or "1980")
-    assert measure.sm_clock_mhz() == 1980 and commands[0][-2:] == ("-i", "GPU-12-34")
 
 
 def test_runner_writes_nothing_that_would_replace_a_full_run(on_cpu, tmp_path):
@@ -421,20 +357,6 @@ def test_sources_exist_and_names_are_files():
         assert all((root / path).is_dir() for path in e.sources)
 
 
-def test_first_launches_are_of_the_current_device_in_either_order(on_cpu, monkeypatch):
-    compile(experiments.FIRST_LAUNCHES, "first_launches", "exec")
-    COMMANDS.clear()
-    lab.run("first_launch", [1 << 10])
-    orders = [["branch", "arithmetic"], ["arithmetic", "branch"], ["plain", "coarsened2"], ["coarsened2", "plain"]]
-    dead = SimpleNamespace(returncode=1, stdout="", stderr="Traceback\n  line 3\nImportError: no\n")
-    with monkeypatch.context() as patch:
-        patch.setattr(experiments.subprocess, "run", lambda *_, **__: dead)
-        with pytest.raises(RuntimeError, match=r"first launches \(ImportError: no\) is wrong"):
-            lab.run("first_launch", [16])
-    packages = str(Path(lab.__file__).parents[2])  # of this torch_ext, wherever the child runs
-    assert [command[3:] for command in COMMANDS] == [[packages, "1", "1024", *order] for order in orders]
-
-
 def test_fewer_registers_spill(tmp_path):
     if shutil.which(exercise.command(tmp_path, tmp_path, "")[0]) is None:
         pytest.skip("no nvcc")
@@ -452,27 +374,3 @@ def test_cycle_visits_every_line_once():
             seen.append(i)
             i = following[i].item()
         assert i == 0 and sorted(seen) == [stride * line for line in range(lines)]
-
-
-def test_energy_is_read_of_a_gpu_at_work():
-    """The first calls, from rest, do not count."""
-    energy, calls = roofline.Energy(), []
-    assert energy.of(lambda: calls.append(0), 1e5) is None and not calls
-    energy._read = lambda: 0.5 * min(len(calls), 1) + max(0, len(calls) - 1)  # the first takes half
-    assert energy.of(lambda: calls.append(0), 1e5) == 1 and len(calls) == 5
-
-
-def test_energy_fit_finds_its_terms():
-    rows = [
-        {
-            "dtype": "float32",
-            "us": 1e3,
-            "tflops": float(flops),
-            "gbps": float(gbps),
-            "joules": 1e-3 * (flops * 1e12 * 2e-12 + gbps * 1e9 * 3e-11 + 80),
-        }
-        for flops, gbps in ((0, 4000), (5, 3900), (20, 3000), (40, 2000), (60, 200), (55, 900))
-    ]
-    flop, byte, watts, residual = roofline.fit_energy(rows)
-    assert (flop, byte, watts) == pytest.approx((2e-12, 3e-11, 80)) and residual < 1e-9
-    assert roofline.fit_energy(rows[:3]) is None

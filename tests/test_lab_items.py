@@ -1,26 +1,16 @@
 """The catalogue of the documents: each item once, by a command that exists, with a figure from rows or from a test."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
-from benchmarks import lab_items, tables
+from benchmarks import lab_items
 from torch_ext import lab
-from torch_ext.lab import calculators, counters
 
 ROOT = Path(__file__).resolve().parents[1]
 COUNTS = {0: 16, 1: 25, 2: 21, 3: 18, 4: 27}  # items of the five documents
 BY_ID = {item.id: item for item in lab_items.ITEMS}
-
-
-def items_of(text: str) -> list[str]:
-    """S1-04 to S1-06 and S2-07 as S1-04, S1-05, S1-06 and S2-07."""
-    found = []
-    for document, first, last in re.findall(r"S(\d)-(\d\d)(?: to S\d-(\d\d))?", text):
-        found += [f"S{document}-{item:02}" for item in range(int(first), int(last or first) + 1)]
-    return found
 
 
 def test_every_item_has_one_line_in_order():
@@ -40,50 +30,3 @@ def test_the_command_exists(item):
     for target in re.findall(r"`make (\w+)", item.command):
         assert f"\n{target}: " in (ROOT / "Makefile").read_text()
     assert re.search(r"`|\]\(|pages", item.command)
-
-
-def test_experiments_and_items_name_each_other():
-    for experiment in lab.EXPERIMENTS.values():
-        assert set(items_of(experiment.documents)) <= set(BY_ID)
-    for item in lab_items.ITEMS:
-        names = {name for names in re.findall(r"`--only ([^`]+)`", item.command) for name in names.split()}
-        for name in names if item.id[0] == "S" else ():
-            assert item.id in items_of(lab.EXPERIMENTS[name].documents), (item.id, name)
-
-
-def test_figures_of_the_calculators_are_theirs():
-    held = set()
-    for what, ours, document in calculators.calculators():
-        for item in (BY_ID[id_] for id_ in items_of(what)):
-            if item.command == lab_items.CALCULATORS:
-                assert isinstance(item.figure, str) and ours in item.figure, item.id
-                assert document in item.document or item.document in ("-", "2 of 1024"), item.id
-                held.add(item.id)
-    alone = {item.id for item in lab_items.ITEMS if item.command == lab_items.CALCULATORS}
-    assert held == alone - {"S2-12", "S4-05"}  # of S4-05 the lines are S4-06's and S4-11's
-
-
-def test_figures_are_made_from_rows():
-    folder = ROOT / "benchmarks" / "results" / "nvidia_h200"
-    files = [folder / f"{op}.json" for op in tables.LAB]
-    documents = {path.stem.removeprefix("lab_"): json.loads(path.read_text()) for path in files if path.exists()}
-    measured, nothing = lab_items.Measured(documents), lab_items.Measured()
-    for item in lab_items.ITEMS:
-        if isinstance(item.figure, str):
-            continue
-        text = item.measured(measured)
-        experiments = [name for names in re.findall(r"`--only ([^`]+)`", item.command) for name in names.split()]
-        if experiments and set(experiments) <= set(documents):
-            assert text != "not measured yet" and re.search(r"\d", text), item.id
-        if item.id != "S2-08":  # whose arithmetic needs no rows
-            assert item.measured(nothing) == "not measured yet", item.id
-    us = {"contender": "v0_interleaved_modulo", "us": 90.0, "gbps": 1.0, "shape": {"n": 1 << 28}, "dtype": "float32"}
-    rows = [us, us | {"contender": "v2_sequential", "us": 45.0, "gbps": 1234.0}]
-    assert BY_ID["S4-20"].measured(lab_items.Measured({"reduction": {"rows": rows}})) == "1,234 GB/s, 2.0x"
-    rows = [
-        {"case": name, "counters": {"branches": 1000.0 * i, "sectors_a_request": float(i)}}
-        for i, name in enumerate(counters.PREPARED)
-    ]
-    shown = BY_ID["S1-01"].measured(lab_items.Measured({"counters": {"rows": rows}}))
-    assert shown == "2,000 and 3,000 branches in parity; 14.0 and 15.0 sectors a request in SGEMM 01 and 02"
-    assert BY_ID["S1-01"].measured(lab_items.Measured({"counters": {"rows": rows[:3]}})) == "not measured yet"

@@ -1,8 +1,10 @@
 """The kernels of the lab's single experiments on a GPU: what each must compute, and what the API says of them."""
 
+import functools
 import re
 import shutil
 import subprocess
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -54,7 +56,8 @@ def test_without_contraction_a_product_is_a_loop_in_the_order_of_k():
         assert torch.equal(tiles.in_order(a, b).cpu(), tiles.in_order(a.cpu(), b.cpu()))
 
 
-def compiled(name: str, folder: Path) -> tuple[dict[str, str], str]:
+@functools.cache
+def compiled(name: str) -> tuple[dict[str, str], str]:
     """Machine code of an experiment's kernels by mangled name, and what ptxas says of them; sm_90a."""
     try:
         program, environment = sass.cuobjdump()
@@ -62,17 +65,19 @@ def compiled(name: str, folder: Path) -> tuple[dict[str, str], str]:
         pytest.skip("no cuobjdump")
     if shutil.which("nvcc") is None:
         pytest.skip("no nvcc")
-    csrc, cubin = Path(__file__).resolve().parents[1] / "csrc", folder / "kernels.cubin"
+    csrc = Path(__file__).resolve().parents[1] / "csrc"
     source = csrc / "lab" / "experiments" / f"{name}.cu"
     flags = ["-std=c++20", "-O3", f"-I{csrc}", "-arch=sm_90a", "-Xptxas=-v", "-cubin"]
-    built = subprocess.run(["nvcc", *flags, source, "-o", cubin], capture_output=True, text=True, check=True)
-    dump = subprocess.run([program, "-sass", cubin], capture_output=True, text=True, check=True, env=environment)
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = Path(folder) / "kernels.cubin"
+        built = subprocess.run(["nvcc", *flags, source, "-o", cubin], capture_output=True, text=True, check=True)
+        dump = subprocess.run([program, "-sass", cubin], capture_output=True, text=True, check=True, env=environment)
     return {kernel.split(maxsplit=1)[0]: kernel for kernel in dump.stdout.split("Function : ")[1:]}, built.stderr
 
 
-def test_conflicting_and_padded_tiles_differ_in_banks_alone(tmp_path):
+def test_conflicting_and_padded_tiles_differ_in_banks_alone():
     """The same loads from shared memory and the same registers: what is left is the banks (S3-06)."""
-    code, usage = compiled("tiling", tmp_path)
+    code, usage = compiled("tiling")
     found = {}
     for name in ("ELi0ELb0ELb1E", "ELi0ELb1ELb1E", "ELi1ELb1ELb1E"):  # fixed, conflicting, padded
         kernel = next(mangled for mangled in code if f"fixed_kernelILi32{name}" in mangled)
@@ -81,9 +86,9 @@ def test_conflicting_and_padded_tiles_differ_in_banks_alone(tmp_path):
     assert all(kind == (Counter({"LDS": 32, "LDS.128": 8}), "32") for kind in found.values()), found
 
 
-def test_loads_fall_by_the_tile(tmp_path):
+def test_loads_fall_by_the_tile():
     """S3-04: two loads from global memory a multiply-add without tiles, two for `tile` of them with."""
-    code, _ = compiled("tiling", tmp_path)
+    code, _ = compiled("tiling")
     kernels = {1: "naive_kernel"} | {tile: f"fixed_kernelILi{tile}ELi0ELb0ELb1E" for tile in (8, 16, 32)}
     for tile, name in kernels.items():
         kernel = next(text for mangled, text in code.items() if name in mangled)
@@ -91,9 +96,9 @@ def test_loads_fall_by_the_tile(tmp_path):
         assert used["LDG"] * tile == 2 * used["FFMA"] > 0, (tile, used)
 
 
-def test_parity_has_the_documents_branch_instructions(tmp_path):
+def test_parity_has_the_documents_branch_instructions():
     """S1-13, S1-14: 3 and 2 a warp, 98,304 and 65,536 in the 32,768 warps of 2^20 elements, all of them EXITs."""
-    code, _ = compiled("divergence", tmp_path)
+    code, _ = compiled("divergence")
     warps = (1 << 20) // 32
     for name, document in (("branch_kernel", 98_304), ("arithmetic_kernel", 65_536)):
         kernel = next(text for mangled, text in code.items() if name in mangled)
@@ -102,9 +107,9 @@ def test_parity_has_the_documents_branch_instructions(tmp_path):
         assert reached == ["EXIT"] * len(reached) and len(reached) * warps == document
 
 
-def test_the_privatised_addition_is_the_same_machine_code(tmp_path):
+def test_the_privatised_addition_is_the_same_machine_code():
     """S1-17: copies to locals first are what the compiler makes of the plain kernel."""
-    code, _ = compiled("coarsening", tmp_path)
+    code, _ = compiled("coarsening")
     instructions = [
         [line.split("*/", 1)[1] for line in text.splitlines() if re.search(r"/\*[0-9a-f]{4}\*/", line)]
         for mangled, text in code.items()

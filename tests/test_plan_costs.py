@@ -1,13 +1,11 @@
 """tools/plan_costs: the costs are found where they stand, the program predicts as the planners do, and a fit finds the
 costs that made the times."""
 
-import contextlib
 import json
 import math
 import random
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -169,29 +167,3 @@ def test_from_a_list_to_a_report(
     other.write_text(json.dumps({"op": tune.MATMUL_PLANS, "gpu": "NVIDIA A100", "rows": rows[:1]}))
     assert main(["fit", str(results), str(other)]) == 1
     assert "expected times of NVIDIA H200 or NVIDIA H100 80GB HBM3, got NVIDIA A100" in capsys.readouterr().err
-
-
-def test_a_lost_context_keeps_the_rows_and_names_the_kernel(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lost() -> None:
-        raise common.ContextLost("CUDA error: an illegal memory access was encountered")
-
-    @contextlib.contextmanager
-    def plan(variable: str, name: str) -> Iterator[None]:
-        if name == "bad":
-            raise RuntimeError("CUDA error: an illegal memory access was encountered")
-        yield
-
-    monkeypatch.setattr(common.benchmark, "alive", lost)
-    monkeypatch.setattr(tune, "plan", plan)
-    file = tmp_path / "candidates.json"
-    kind = {"batch": 1, "layout": "nn", "dtype": "float32", "mode": "highest"}
-    listed = [(8, "good"), (9, "bad"), (10, "good")]
-    file.write_text(json.dumps([{"m": m, "n": 8, "k": 8, "plans": {name: "plan"}} | kind for m, name in listed]))
-    arguments = ["matmul", "--candidates", str(file), "--device", "cpu", "--quick", "--out", str(tmp_path)]
-    assert tune.main(arguments) == 1
-    rows = json.loads((tmp_path / f"{tune.MATMUL_PLANS}.json").read_text())["rows"]
-    assert {row["case"] for row in rows} == {"8x8x8"}
-    printed = capsys.readouterr().out
-    assert "bad on 9x8x8 fp32 highest: CUDA error" in printed and "the CUDA context is lost" in printed

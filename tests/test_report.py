@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import plots, report, results, tables
+from benchmarks import report, results, tables
 
 COMMITTED = results.RESULTS / "nvidia_h200"
 
@@ -115,71 +115,7 @@ def test_random_shapes_have_geomean_percentile_and_the_worst_ten() -> None:
     assert len(worst.strip().splitlines()) == 12 and tables.random_tables([]) == ""
 
 
-def test_report_of_a_ladder(project: Path) -> None:
-    page = project / "docs" / "other.md"
-    page.write_text("<!-- results:begin lab_sgemm -->\n<!-- results:end -->\n")
-    path = project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json"
-    document = json.loads(path.read_text()) | {"op": "lab_sgemm"}
-    document["rows"] = [
-        example_row("1024x1024x1024", "01_naive", 400.0, document=None),
-        example_row("4096x4096x4096", "01_naive", 8000.0, document="1 %"),
-        example_row("4096x4096x4096", "cublas", 1000.0, document=None),
-    ]
-    (path.parent / "lab_sgemm.json").write_text(results.dump(document))
-    assert report.main([], project) == 0
-    assert "| 01_naive | 5.37 | 17.18 (12%) | 3.0e-07 | 1 % |" in page.read_text()
-    assert "| cublas |  | 137.44 | 3.0e-07 |  |" in page.read_text()
-
-
 # ---- the committed results -------------------------------------------------------------------------------------------
-
-
-def test_a_plotted_line_has_one_point_for_each_x() -> None:
-    """Read from the figures as they are drawn, of every plot."""
-    lines = [
-        (name, axes.get_title(), line)
-        for name, figure in plots.figures(tables.Results.read(COMMITTED)).items()
-        for axes in figure.axes
-        for line in axes.lines
-    ]
-    assert {name for name, _, _ in lines} == {
-        "headline",
-        "softmax",
-        "log_softmax",
-        "logsumexp",
-        "attention",
-        "models",
-    }
-    for name, title, line in lines:
-        x = list(line.get_xdata())
-        assert x == sorted(set(x)), (name, title, line.get_label())
-
-
-def test_provenance_of_several_files() -> None:
-    """The README's table is made from all files, so that it must name all their clocks, dates and commits."""
-    versions = {"torch": "2.11", "cuda": "13.0", "driver": "580"}
-    shared = {"gpu": "NVIDIA H200", "versions": versions, "sources": {"sha256": "0" * 16}}
-    new = {"date": "2026-11-23T10:00:00Z", "commit": "b", "clocks_mhz": [1980, 1980]} | shared
-    old = {"date": "2026-11-21T10:00:00Z", "commit": "a", "clocks_mhz": [1230, 1965]} | shared
-    head = "NVIDIA H200, torch 2.11, CUDA 13.0, driver 580, SM clock"
-    assert tables.provenance(new, old) == f"{head} 1230 to 1980 MHz; 2026-11-21 to 2026-11-23, commits a, b"
-    assert tables.provenance(new) == f"{head} 1980 to 1980 MHz; 2026-11-23, commit b, sources {'0' * 16}"
-
-
-def test_headline_shows_what_was_measured() -> None:
-    figure = plots.figures(tables.Results.read(COMMITTED))["headline"]
-    shown = {axes.get_title(): {line.get_label(): line for line in axes.lines} for axes in figure.axes}
-    assert list(shown) == [
-        "matmul, float32",
-        "softmax, float32",
-        "attention, float32, head size 128",
-        "attention, bfloat16, head size 128",
-    ]
-    rows = json.loads((COMMITTED / "matmul.json").read_text())["rows"]
-    for n, tflops in zip(*shown["matmul, float32"]["xgemm"].get_data(), strict=True):
-        wanted = {"case": f"{n}x{n}x{n}", "dtype": "float32", "mode": "highest", "contender": "xgemm"}
-        assert tflops in [row["tflops"] for row in rows if wanted.items() <= row.items()]  # eager or in a graph
-    assert {"xgemm", "sdpa_flash", "sdpa_cudnn"} <= set(shown["attention, bfloat16, head size 128"])
 
 
 def test_readmes_first_sentence_is_true() -> None:
@@ -196,52 +132,3 @@ def test_readmes_first_sentence_is_true() -> None:
     better = sum(group["xgemm"]["error"]["fro"] <= group["torch"]["error"]["fro"] for group in shown)
     assert f"{ratio:.1f} times as fast as cuBLAS's with no larger" in sentence
     assert f"error in {better} of {len(shown)} cases" in sentence
-
-
-# ---- whole models and the CPU ----------------------------------------------------------------------------------------
-
-
-def model_row(case: str, contender: str, ms: float, /, dtype: str = "float32", graph: bool = False) -> dict:
-    shape = {"batch": int(case.split()[1].split("x")[0])}
-    row = {"case": case, "shape": shape, "dtype": dtype, "mode": None, "l2": "hot", "graph": graph}
-    return row | {"contender": contender, "ms": ms, "ms_quartiles": [ms, ms], "error": {"fro": ms * 1e-6, "max": 1e-5}}
-
-
-def test_models_are_on_the_pages_once_they_are_measured(project: Path) -> None:
-    page = project / "docs" / "other.md"
-    page.write_text("<!-- results:begin models -->\n<!-- results:end -->\n")
-    assert report.main([], project) == 0
-    assert "whole models" not in (project / "README.md").read_text()
-    assert page.read_text() == "<!-- results:begin models -->\n<!-- results:end -->\n"
-
-    folder = project / "benchmarks" / "results" / "nvidia_h200"
-    document = json.loads((folder / "matmul.json").read_text()) | {"op": "models"}
-    document["rows"] = [
-        *(model_row("BERT-large 32x512", name, ms) for name, ms in (("torch", 240.0), ("torch_tf32", 60.0))),
-        *(model_row("BERT-large 32x512", name, ms) for name, ms in (("xgemm", 100.0), ("xgemm_compile", 80.0))),
-        model_row("BERT-large 32x512", "torch_compile", 200.0),
-        *(model_row("BERT-large 32x512", name, 20.0, "bfloat16") for name in ("torch", "xgemm")),
-        model_row("BERT-large 32x512", "torch", 90.0, "bfloat16", graph=True),
-        model_row("BERT-large 32x512", "xgemm", 16.0, "bfloat16", graph=True),
-        *(model_row("BERT-large 1x128", name, ms, graph=True) for name, ms in (("torch", 8.0), ("xgemm", 5.0))),
-    ]
-    (folder / "models.json").write_text(results.dump(document))
-    assert report.main([], project) == 0
-    readme = (project / "README.md").read_text()
-    assert "| whole models, large inputs; float32 | 2 | 2.45 | 2.40 to 2.50 | 0.41 |" in readme  # not TF32's time
-    assert (
-        "| whole models, large inputs; bfloat16 | 2 | 1.12 | 1.00 to 1.25 | 0.90 |" in readme
-    )  # not torch's slow graph
-    assert "| whole models, one small input | 1 | 1.60 | 1.60 to 1.60 | 0.62 |" in readme
-    lines = page.read_text().splitlines()
-    assert (
-        "| BERT-large 32x512 | float32 | eager | 240.00 | 60.00 | 100.00 | 2.40 | 2.4e-04 | 6.0e-05 | 1.0e-04 |"
-        in lines
-    )
-    assert "| BERT-large 32x512 | float32 | compiled | 200.00 |  | 80.00 | 2.50 | 2.0e-04 |  | 8.0e-05 |" in lines
-    assert any(
-        line.startswith("| BERT-large 32x512 | bfloat16 | eager, CUDA graph | 90.00 |  | 16.00 | 1.25 |")
-        for line in lines
-    )
-    assert "| BERT-large 1x128 | float32 | eager, CUDA graph | 8.00 |  | 5.00 | 1.60 | 8.0e-06 |  | 5.0e-06 |" in lines
-    assert "![whole models: time and error](../benchmarks/results/nvidia_h200/models.png)" in lines

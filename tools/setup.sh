@@ -10,6 +10,15 @@ stop() {
   exit 1
 }
 
+# What requirements.txt and the like name, into $venv. uv takes 30 s for 6 GB and pip 200 s, but uv does not read pip's
+# configuration (an index, certificates): pip follows where uv cannot be had or fails.
+install() {
+  pip_install="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
+  { $pip_install "$(grep '^uv==' requirements.txt)" && "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" "$@"; } ||
+    $pip_install "$@" ||
+    stop "pip failed (see above); without a network use a Python that has torch: make PYTHON=/path/to/python3 ..."
+}
+
 need_compiler() {
   command -v "${CXX:-c++}" >/dev/null 2>&1 || stop "no C++ compiler (${CXX:-c++}): install one, such as 'apt install g++'"
 }
@@ -23,16 +32,15 @@ case ${1:-} in
       stop "python3 is $(python3 -c 'import platform; print(platform.python_version())'): install Python 3.10 or newer"
     python3 -c 'import ensurepip, venv' 2>/dev/null || stop "Python's venv is missing: 'apt install python3-venv'"
     [ "$(uname -sm)" = "Linux x86_64" ] || stop "builds on Linux x86_64, this is $(uname -sm)"
-    echo "Installing PyTorch and the rest of requirements.txt into $venv (5 GB, minutes the first time)"
+    echo "Installing PyTorch and the rest of requirements.txt into $venv (6 GB)"
     python3 -m venv "$venv"
-    offline="pip failed (see above); without a network use a Python that has torch: make PYTHON=/path/to/python3 ..."
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r requirements.txt || stop "$offline"
+    install -r requirements.txt
     case ${XGEMM_CUDA:-ON} in
       OFF | off | 0) ;;
       *)
         if ! "$venv/bin/python" tools/find_nvcc.py >/dev/null 2>&1; then
           echo "No CUDA toolkit of release 12.4 or newer here: installing the compiler from PyPI"
-          "$venv/bin/pip" install --quiet --disable-pip-version-check -r requirements-cuda.txt || stop "$offline"
+          install -r requirements-cuda.txt
         fi
         ;;
     esac

@@ -6,11 +6,12 @@ The program includes "emulation.h" and csrc's headers as csrc's own files do. cs
 """
 
 import argparse
+import contextlib
 import fcntl
 import hashlib
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -22,7 +23,8 @@ from translate import translate  # noqa: E402
 
 FLAGS = [
     "-std=c++20",
-    "-O2",
+    "-O1",  # kernels compile in half the time of -O2, and run as fast; the emulator itself does not
+    "-fstack-reuse=none",  # a wgmma's registers keep their addresses until its wait, which is behind their scope
     "-g1",
     "-march=native",
     "-ffp-contract=off",
@@ -34,6 +36,16 @@ FLAGS = [
 ]
 # Makes g++ call reads.cpp's functions for each memory access; the sanitizer's library is not linked.
 SEES_READS = ["-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0"]
+# Included before everything else, precompiled.
+FIRST = """#include <functional>
+#include <iostream>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+#include "cuda_language.h"
+#include "assembly.h"
+"""
 
 
 def cuda_include() -> Path:
@@ -70,56 +82,65 @@ def _translated(folder: Path, sources: list[Path]) -> list[Path]:
     return places
 
 
-def _compile(source: Path, out: Path, includes: list[str], more: list[str]) -> None:
-    cache = ["ccache"] if shutil.which("ccache") else []
-    command = [*cache, "g++", *FLAGS, *includes, *more, "-c", str(source), "-o", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Several processes of tests share the folder."""
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
-def _emulator(folder: Path) -> tuple[list[str], list[Path]]:
-    """The compiler's flags that find headers, and the emulator's objects."""
+def _compile(out: Path, command: list[str]) -> Path:
+    """Runs `command -o out`, unless that is what it has made already of the same files."""
+    read, stamp = out.with_name(f"{out.name}.d"), out.with_name(f"{out.name}.stamp")
+
+    def state() -> str:
+        paths = read.read_text().replace("\\\n", " ").split()[1:]
+        files = [Path(path).read_bytes() if Path(path).exists() else b"" for path in paths]
+        return hashlib.sha256(b"\0".join([" ".join(command).encode(), *files])).hexdigest()
+
+    with _locked(out):
+        if not stamp.exists() or not out.exists() or stamp.read_text() != state():
+            done = subprocess.run([*command, "-MMD", "-MF", read, "-o", out], capture_output=True, text=True)
+            if done.returncode != 0:
+                raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
+            stamp.write_text(state())
+    return out
+
+
+def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (), reads: bool = False) -> Path:
+    """Compiles and links `sources`; `folder` is a cache for later builds. `reads`: reads.cpp sees plain loads, which is
+    slow: not those of the first of several sources, the program, which has the reference.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder / "translated"):
+        places = _translated(folder, [p.resolve() for p in sources])
     cuda = cuda_include()
     includes = [f"-I{p}" for p in (HERE, folder / "csrc", ROOT / "csrc")] + [f"-isystem{cuda}"]
     if (cuda / "cccl").is_dir():
         includes.append(f"-isystem{cuda / 'cccl'}")
 
-    # The emulator itself is compiled only if it has changed.
-    parts = [*sorted(HERE.glob("*.cpp")), ROOT / "csrc" / "device" / "tensor_map.cpp"]
-    state = hashlib.sha256(b"".join(p.read_bytes() for p in [*sorted(HERE.glob("*.h")), *parts, Path(__file__)]))
-    objects = folder / f"emulator-{state.hexdigest()[:16]}"
-    if not (objects / "complete").exists():
-        objects.mkdir(exist_ok=True)
-        for part in parts:
-            _compile(part, objects / f"{part.parent.name}_{part.stem}.o", includes, ["-O2"])
-        (objects / "complete").touch()
-    return includes, sorted(objects.glob("*.o"))
+    def objects(parts: list[Path], more: list[str]) -> list[Path]:
+        command = ["g++", *FLAGS, *includes, *more]
+        variant = folder / hashlib.sha256(" ".join(command).encode()).hexdigest()[:8]
+        variant.mkdir(exist_ok=True)
+        with _locked(variant / "first"):
+            _write(variant / "first.h", FIRST)
+        _compile(variant / "first.h.gch", [*command, "-x", "c++-header", str(variant / "first.h")])
+        command += ["-include", str(variant / "first.h"), "-c"]
+        return [_compile(variant / f"{part.parent.name}_{part.stem}.o", [*command, str(part)]) for part in parts]
 
-
-def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (), reads: bool = False) -> Path:
-    """Compiles and links `sources`; `folder` is a cache for later builds. `reads`: reads.cpp sees plain loads."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:  # several processes of tests share the folder
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        places = _translated(folder, [p.resolve() for p in sources])
-        includes, emulator = _emulator(folder)
-    language = [
-        "-include",
-        str(HERE / "cuda_language.h"),
-        "-include",
-        str(HERE / "assembly.h"),
-        *(f"-D{d}" for d in defines),
-        *(SEES_READS if reads else ()),
-    ]
-    linked = []
-    for place in places:
-        linked.append(folder / f"{out.name}.{place.stem}.o")
-        _compile(place, linked[-1], includes, language)
-    command = ["g++", "-o", str(out), *map(str, linked), *map(str, emulator)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr)
+    emulator = [*sorted(HERE.glob("*.cpp")), ROOT / "csrc" / "device" / "tensor_map.cpp"]
+    more = [f"-D{d}" for d in defines]
+    program = places[:1] if reads and len(places) > 1 else []
+    kernels = objects(places[len(program) :], [*more, *(SEES_READS if reads else ())])
+    linked = [*objects(program, more), *kernels, *objects(emulator, ["-O2"])]
+    with _locked(out):
+        new = out.with_name(f"{out.name}.new")
+        done = subprocess.run(["g++", "-o", str(new), *map(str, linked)], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr)
+        new.replace(out)  # another process may run the old one
     return out
 
 

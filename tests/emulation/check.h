@@ -41,8 +41,14 @@ class Buffer {
   T* data_;
 };
 
-inline void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error("no " + what);
+inline void require(bool condition, const char* what) {
+  if (!condition) throw std::runtime_error(std::string("no ") + what);
+}
+/// what(): only if it is printed, since it takes longer than most checks.
+template <class What>
+  requires std::is_invocable_v<What>
+void require(bool condition, const What& what) {
+  if (!condition) throw std::runtime_error("no " + what());
 }
 
 /// Uniform in [-1, 1).

@@ -1,4 +1,5 @@
 // mma.sync, ldmatrix and stmatrix of a warp.
+#pragma GCC optimize("O3")
 #include <cmath>
 #include <cstring>
 
@@ -67,12 +68,14 @@ void multiply(Arguments32 lanes) {
       for (int i = 0; i < 2; ++i) b[lane % 4 * 2 + half + i * 8][lane / 4] = value(p.b[i]);
     }
   }
+  double c[16][8] = {};
+  for (int row = 0; row < 16; ++row)
+    for (int k = 0; k < 16; ++k)
+      for (int column = 0; column < 8; ++column) c[row][column] += a[row][k] * b[k][column];
   for (int lane = 0; lane < 32; ++lane)
     for (int i = 0; i < 4; ++i) {
       float& d = static_cast<const Product*>(lanes[lane])->d[i];
-      double sum = 0;
-      for (int k = 0; k < 16; ++k) sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
-      d = static_cast<float>(sum + static_cast<double>(d));
+      d = static_cast<float>(c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2] + static_cast<double>(d));
     }
 }
 

@@ -185,9 +185,12 @@ class RandomProduct {
                 std::isnan(y)   ? std::isnan(got)
                 : std::isinf(y) ? got == y
                                 : std::abs(got - y) <= 1.13 * std::abs(p.alpha) * error * most + step;  // an activation's slope
-            require(right, what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y));
+            require(right, [&] {
+              return what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y);
+            });
           }
-    for (std::size_t i = count; i < out.size(); ++i) require(std::isinf(number(out[i])), what + " does not write past C");
+    for (std::size_t i = count; i < out.size(); ++i)
+      require(std::isinf(number(out[i])), [&] { return what + " does not write past C"; });
     return out;
   }
 

@@ -26,14 +26,6 @@ void launch_fp64(const SimtPlan&, const Arguments&, cudaStream_t) { std::abort()
 
 namespace {
 
-/// 11 bits, as TF32 has, rounded to nearest.
-float to_tf32(float x) {
-  if (!std::isfinite(x)) return x;
-  int exponent;
-  const float mantissa = std::frexp(x, &exponent);
-  return std::ldexp(std::nearbyint(std::ldexp(mantissa, 11)), exponent - 11);
-}
-
 struct SplitCase {
   std::uint64_t seed;
   int sm_count, outer, inner, group, sq, sk, d, dv, bshd, causal, shift, mask, heads, rows, data, special, parts;
@@ -156,7 +148,7 @@ void check(const SplitCase& c) {
   std::vector<double> weights(place(c.sk));
   std::vector<float> plain_weights(place(c.sk));
   double errors = 0, plain_errors = 0;
-  const auto rounded = [&](float x) { return c.parts == 2 ? x : to_tf32(x); };
+  const auto rounded = [&](float x) { return c.parts == 2 ? x : static_cast<float>(tf32(x)); };
   const double unit = c.parts == 2 ? 0x1p-20 : 0x1p-10;
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group;

@@ -1,6 +1,6 @@
 // csrc/matmul/bf16x3/launch.cu, host code and kernels (except the fallback's), against products in double: random sizes,
 // strides, batches and epilogues, a tile's k-blocks in one CTA and split over several.
-#include "matmul/bf16x3/launch.cu"
+#include "matmul/launch.h"
 #include "random_product.h"
 
 using namespace xgemm;

@@ -1,20 +1,12 @@
 // csrc/matmul/fp64_mma/launch.cu, host code and kernels, against products in long double: random sizes, strides, layouts, batches
 // and epilogues; every tile, segments added by one CTA and by several, with the same bits; NaN and Inf where they belong.
-#include "check.h"
 #include "matmul/fp64_mma/launch.cu"
+#include "random_product.h"
 
 using namespace xgemm;
 using namespace xgemm::matmul;
 
 namespace {
-
-struct Random {
-  std::uint64_t state;
-  int operator()(int from, int to) {  // inclusive
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return from + static_cast<int>((state >> 33) % static_cast<std::uint64_t>(to - from + 1));
-  }
-};
 
 /// A batch of matrices of `lines` by `k`; lines are rows of A, columns of B.
 struct Matrix {
@@ -111,16 +103,18 @@ void check(std::uint64_t seed) {
         const bool right = std::isnan(y)   ? std::isnan(got)
                            : std::isinf(y) ? got == static_cast<double>(y)
                                            : std::abs(got - y) <= 0x1p-52L * (most * std::sqrt(static_cast<long double>(k)) + 4);
-        require(right, name + " " + std::string(first_tile) + ": " + std::to_string(got) + " instead of " +
-                           std::to_string(static_cast<double>(y)) + " at " + std::to_string(batch) + ", " + std::to_string(i) +
-                           ", " + std::to_string(j));
+        require(right, [&] {
+          return name + " " + std::string(first_tile) + ": " + std::to_string(got) + " instead of " +
+                 std::to_string(static_cast<double>(y)) + " at " + std::to_string(batch) + ", " + std::to_string(i) + ", " +
+                 std::to_string(j);
+        });
       }
   // Another tile, another split, and a row alone: the same bits.
   const Buffer<double> again = product(p, second_tile, random(1, 5), seed + 1, splits);
   for (std::size_t i = 0; i < out.size(); ++i)
     require(std::bit_cast<std::uint64_t>(out[i]) == std::bit_cast<std::uint64_t>(again[i]) ||
                 (out[i] != out[i] && again[i] != again[i]),
-            "equal bits: " + name + " " + std::string(second_tile));
+            [&] { return "equal bits: " + name + " " + std::string(second_tile); });
   if (epilogue & 2) return;
   Problem row = p;
   const int which = random(0, m - 1);
@@ -130,7 +124,7 @@ void check(std::uint64_t seed) {
     for (int j = 0; j < n; ++j) {
       const double x = out[static_cast<std::size_t>((batch * m + which) * n + j)],
                    y = alone[static_cast<std::size_t>(batch * n + j)];
-      require(x == y || (x != x && y != y), "equal row: " + name);
+      require(x == y || (x != x && y != y), [&] { return "equal row: " + name; });
     }
 }
 

@@ -56,7 +56,8 @@ std::vector<O> run(const Problem& p, const Buffer<T>& numbers, std::int64_t offs
 template <class O>
 void require_same_bits(const std::vector<O>& a, const std::vector<O>& b, const std::string& what) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
-    require(std::memcmp(&a[i], &b[i], sizeof(O)) == 0 || (std::isnan(number(a[i])) && std::isnan(number(b[i]))), what);
+    require(std::memcmp(&a[i], &b[i], sizeof(O)) == 0 || (std::isnan(number(a[i])) && std::isnan(number(b[i]))),
+            [&] { return what; });
 }
 
 template <class T, class O>
@@ -105,7 +106,7 @@ void check(const Problem& p, Random& random, std::uint64_t seed) {
                      value = number(got[static_cast<std::size_t>(outer * p.row() + n * p.columns + column)]);
         const bool right =
             nan ? std::isnan(value) : value == expected || std::abs(value - expected) <= std::abs(expected) * rounding + least;
-        require(right, what + ": " + std::to_string(value) + " instead of " + std::to_string(expected));
+        require(right, [&] { return what + ": " + std::to_string(value) + " instead of " + std::to_string(expected); });
       }
     }
   require_same_bits(got, run<T, O>(p, numbers, offset, seed + 1000), what + ": equal bits on repeat");

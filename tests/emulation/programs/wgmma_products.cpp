@@ -44,7 +44,7 @@ template <class T>
 void require_same_bits(const Buffer<T>& got, const Buffer<T>& first, const std::string& what) {
   for (std::size_t i = 0; i < first.size(); ++i)
     require(std::memcmp(&got[i], &first[i], sizeof(T)) == 0 || (std::isnan(number(got[i])) && std::isnan(number(first[i]))),
-            "same bits: " + what + " at " + std::to_string(i));
+            [&] { return "same bits: " + what + " at " + std::to_string(i); });
 }
 
 /// Sets `splits` equal splits of K, or fewer so that none is empty.
@@ -190,7 +190,7 @@ void check_integers(std::uint64_t seed) {
     for (int j = 0; j < n; ++j) {
       float sum = 0;
       for (int l = 0; l < k; ++l) sum += a[static_cast<std::size_t>(i * k + l)] * b[static_cast<std::size_t>(j * k + l)];
-      require(out[static_cast<std::size_t>(i * n + j)] == sum, "integers, " + name_of(*plan, seed));
+      require(out[static_cast<std::size_t>(i * n + j)] == sum, [&] { return "integers, " + name_of(*plan, seed); });
     }
 }
 
@@ -242,9 +242,10 @@ void check_gated(std::uint64_t seed) {
     require(std::isnan(y)   ? std::isnan(got)
             : std::isinf(y) ? got == y
                             : std::abs(got - y) <= allowed,
-            what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y));
+            [&] { return what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y); });
   }
-  for (std::size_t i = count; i < out.size(); ++i) require(std::isinf(number(out[i])), what + " leaves what lies behind C");
+  for (std::size_t i = count; i < out.size(); ++i)
+    require(std::isinf(number(out[i])), [&] { return what + " leaves what lies behind C"; });
 }
 
 }  // namespace
