@@ -210,7 +210,7 @@ def plot_training(results: Results, figure: Figure) -> None:
     time.set_yticks(range(len(cases)), [" ".join(case) for case in cases], fontsize=8)
     time.grid(alpha=0.3)
     unique = dict(zip(*reversed(time.get_legend_handles_labels()), strict=True))
-    left.legend(unique.values(), unique.keys(), fontsize=8, ncols=3, loc="outside upper center")
+    left.legend(unique.values(), unique.keys(), fontsize=8, ncols=2, loc="outside upper center")
     for case, axes in zip(curves, right.subplots(max(len(curves), 1), 1, squeeze=False).flat, strict=False):
         of_case = {row["contender"]: row for row in rows if row["case"] == case}
         exact = of_case.pop("torch_fp64")["loss"]
