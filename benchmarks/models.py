@@ -64,6 +64,10 @@ class Input:
             return f"{self.batch} image{'s' * (self.batch > 1)}"
         return f"{self.batch}x{self.length}" + (f" to {self.decoder}" if self.decoder else "")
 
+    def for_cpu(self) -> "Input":
+        lengths = (length and min(length, CPU_LENGTH) for length in (self.length, self.decoder))
+        return Input(min(self.batch, CPU_BATCH), *lengths)
+
     def make(self, model: Model, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         settings = model.settings(device)
         if self.length is None:
@@ -223,10 +227,7 @@ def cases(options: Options) -> list[Case]:
         for place in range(2):
             for subject in subjects:
                 given = subject.model.inputs[place]
-                if not options.cuda:
-                    lengths = (length and min(length, CPU_LENGTH) for length in (given.length, given.decoder))
-                    given = Input(min(given.batch, CPU_BATCH), *lengths)
-                found.append(case(subject, given, options))
+                found.append(case(subject, given if options.cuda else given.for_cpu(), options))
     return found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.tables import MODELS, OURS, TF32, Group, Results, peers_table, tall
+from benchmarks.tables import MODELS, OURS, TF32, TRAINING, Group, Results, peers_table, tall
 
 COLOURS = {
     OURS: "#c0392b",
@@ -190,6 +190,41 @@ def plot_models(results: Results, figure: Figure) -> None:
     figure.legend(unique.values(), unique.keys(), fontsize=8, ncols=3, loc="outside upper center")
 
 
+def plot_training(results: Results, figure: Figure) -> None:
+    """Left the time of a step, as plot_models has it; right how far losses are from the float64 run, step by step."""
+    rows = results.documents[TRAINING]["rows"]
+    timed = [row for row in rows if "ms" in row]
+    cases = list(dict.fromkeys((row["case"], row["dtype"]) for row in timed))[::-1]
+    curves = list(dict.fromkeys(row["case"] for row in rows if "distance" in row))
+    figure.set_size_inches(12, max(4.0, 1.5 + 0.32 * len(cases), 2.2 * len(curves)))
+    left, right = figure.subfigures(1, 2)
+    time = left.subplots()
+    markers = dict(zip(("eager", "graph", "compiled"), "os^", strict=True))
+    for row in timed:
+        name, y = row["contender"], cases.index((row["case"], row["dtype"]))
+        label = f"{LABELS.get(name, name)}, {row['launch']}"
+        style = {"color": COLOURS.get(name), "linestyle": "", "markersize": 6, "alpha": 0.8}
+        time.plot(row["ms"], y, label=label, marker=markers[row["launch"]], **style)
+    time.set_xscale("log")
+    time.set_xlabel("ms a step", fontsize=9)
+    time.set_yticks(range(len(cases)), [" ".join(case) for case in cases], fontsize=8)
+    time.grid(alpha=0.3)
+    unique = dict(zip(*reversed(time.get_legend_handles_labels()), strict=True))
+    left.legend(unique.values(), unique.keys(), fontsize=8, ncols=2, loc="outside upper center")
+    for case, axes in zip(curves, right.subplots(max(len(curves), 1), 1, squeeze=False).flat, strict=False):
+        of_case = {row["contender"]: row for row in rows if row["case"] == case}
+        exact = of_case.pop("torch_fp64")["loss"]
+        for name, row in of_case.items():
+            apart = [abs(a - b) for a, b in zip(row["loss"], exact, strict=True)]
+            axes.plot(range(len(apart)), apart, color=COLOURS.get(name), label=LABELS.get(name, name), linewidth=1.2)
+        axes.set_yscale("log")
+        axes.set_title(case, fontsize=9)
+        axes.set_ylabel("|loss - loss in float64|", fontsize=8)
+        axes.set_xlabel("step", fontsize=8)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+
+
 PLOTS: dict[str, Callable] = {
     "matmul": plot_matmul,
     "sum": plot_sum,
@@ -207,6 +242,8 @@ def figures(results: Results) -> dict[str, Figure]:
         plots["headline"] = plot_headline
     if MODELS in results.documents:
         plots[MODELS] = plot_models
+    if TRAINING in results.documents:
+        plots[TRAINING] = plot_training
     found = {}
     for name, plot in plots.items():
         figure = Figure(layout="constrained")

@@ -25,6 +25,7 @@ from benchmarks.tables import (
     OPS,
     OURS,
     RANDOM_SHAPES,
+    TRAINING,
     Results,
     aligned,
     batch_invariant_table,
@@ -46,6 +47,7 @@ from benchmarks.tables import (
     random_report,
     speedup,
     tall,
+    training_report,
 )
 
 BEGIN, END = r"^<!-- results:begin(?: (\w+))? -->\n", r"^<!-- results:end -->$"
@@ -186,6 +188,7 @@ PARTS: dict[str | None, Callable[[Results], str]] = {
     RANDOM_SHAPES: random_report,
     BATCH_INVARIANT: batch_invariant_table,
     MODELS: models_table,
+    TRAINING: training_report,
     CPU: cpu_summary,
     "lab": lab_overview,
     **{f"items_{document}": partial(lab_items, document) for document in DOCUMENTS},

@@ -60,12 +60,12 @@ def cpu_name() -> str:
     return "CPU"
 
 
-GROUP = ("case", "dtype", "mode", "l2", "graph")
+GROUP = ("case", "dtype", "mode", "l2", "graph", "launch")  # rows have those that their benchmark knows
 
 
 def group_key(row: dict) -> tuple:
     """What the contenders of one interleaved measurement share."""
-    return tuple(row[name] for name in GROUP)
+    return tuple(row.get(name) for name in GROUP)
 
 
 def merge_rows(old: list[dict], new: list[dict]) -> list[dict]:

@@ -27,7 +27,7 @@ OPS = [
 ]
 RANDOM_SHAPES = "random_shapes"  # every op, on shapes that a seed draws
 BATCH_INVARIANT = "batch_invariant"  # the mode beside the default
-MODELS, CPU = "models", "cpu"  # whole models on the GPU; every op on a CPU
+MODELS, TRAINING, CPU = "models", "training", "cpu"  # whole models and training steps on the GPU; every op on a CPU
 LADDERS = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_softmax", "lab_attention"]
 LAB = [
     *LADDERS,
@@ -68,7 +68,7 @@ class Results:
     @classmethod
     def read(cls, folder: Path) -> "Results":
         documents = {}
-        for op in [*OPS, RANDOM_SHAPES, BATCH_INVARIANT, MODELS, *LAB]:
+        for op in [*OPS, RANDOM_SHAPES, BATCH_INVARIANT, MODELS, TRAINING, *LAB]:
             if (path := folder / f"{op}.json").exists():
                 documents[op] = json.loads(path.read_text())
         tests = sorted(folder.parent.glob("*/gpu_tests.json"))
@@ -600,6 +600,56 @@ def models_table(results: Results) -> str:
     text += markdown([*header, "torch error", "TF32 error", "xgemm error"], table)
     if (results.folder / f"{MODELS}.png").exists():
         text += f"\n![whole models: time and error](../{results.url}/{MODELS}.png)\n"
+    return text
+
+
+def training_tables(rows: list[dict]) -> str:
+    """A line a model, dtype and way of launching; then a line a loss curve."""
+    names, timed, curves = ("torch", TF32, OURS), [], []
+    alone = {
+        (row["case"], row["dtype"]): row for row in rows if (row["launch"], row["contender"]) == ("eager", "torch")
+    }
+    for group in grouped(rows):
+        if OURS not in group or "torch" not in group:
+            continue
+        found = {name: group[name] for name in names if name in group}
+        theirs, ours = found["torch"], found[OURS]
+        if "distance" in ours:
+            distances = [f"{found[name]['distance']:.1e}" if name in found else "" for name in names]
+            ratio = f"{ours['distance'] / theirs['distance']:.2f}" if theirs["distance"] else ""
+            curves.append([ours["case"], f"{group['torch_fp64']['loss'][-1]:.4g}", *distances, ratio])
+            continue
+        best = theirs["ms"]
+        if ours["launch"] == "graph":  # torch's attention may run other kernels in a graph
+            best = min(best, alone.get((ours["case"], ours["dtype"]), theirs)["ms"])
+        times = [f"{found[name]['ms']:.2f}" if name in found else "" for name in names]
+        apart = [f"{loss_difference(found[name], theirs):.1e}" if name in found else "" for name in names[1:]]
+        timed.append([ours["case"], ours["dtype"], ours["launch"], *times, f"{best / ours['ms']:.2f}", *apart])
+    text = ""
+    if timed:
+        header = ["model", "dtype", "launch", "torch ms", "torch, TF32 ms", "xgemm ms", "torch over xgemm"]
+        text += markdown([*header, "TF32 loss difference", "xgemm loss difference"], timed)
+    if curves:
+        header = ["float32 run", "last loss in float64", "torch distance", "TF32 distance", "xgemm distance"]
+        text += "\n" + markdown([*header, "xgemm over torch"], curves)
+    return text
+
+
+def loss_difference(row: dict, torchs: dict) -> float:
+    """The largest one of the first steps."""
+    return max(abs(a - b) for a, b in zip(row["loss"], torchs["loss"], strict=True))
+
+
+def training_report(results: Results) -> str:
+    """Both tables and the plot."""
+    document = results.documents.get(TRAINING)
+    if document is None:
+        return ""
+    text = f"{provenance(document)}.\nMilliseconds a step; loss difference: the largest from torch's loss in the first "
+    text += "8 steps; distance: mean of |loss - loss in\nfloat64| over the run. Where torch's calls from Python are "
+    text += f"faster than its graph, the ratio is to them.\n\n{training_tables(document['rows'])}"
+    if (results.folder / f"{TRAINING}.png").exists():
+        text += f"\n![training: time and deviation of losses](../{results.url}/{TRAINING}.png)\n"
     return text
 
 

@@ -269,8 +269,8 @@ def test_attention(backend: SDPBackend, dtype: torch.dtype, kind: str, sizes: tu
     exact = gradients(lambda q, k, v: attention(q, k, v, SDPBackend.MATH), [x.double() for x in arguments])
     for x, y, z in zip(ours, torchs, exact, strict=True):
         assert (x.dtype, x.shape, x.stride()) == (y.dtype, y.shape, y.stride())
-        # Torch's backward computes the scores again. In float32 their errors cancel those of torch's log-sum-exp, not of
-        # ours, which is closer to float64's.
+        # Torch's backward computes the scores again. In float32 their errors cancel those of torch's log-sum-exp, not
+        # of ours, which is closer to float64's.
         factor, ulps = (4, 64) if dtype is torch.float32 else (2, 4)
         bound = factor * (y.double() - z).abs().max() + ulps * torch.finfo(dtype).eps * z.abs().max()
         assert (x.double() - z).abs().nan_to_num(1e30).max() <= bound

@@ -149,7 +149,7 @@ def _without_warning() -> Iterable[None]:
 
 
 def _register(key: str) -> list[str]:
-    """Puts our kernels over torch's at a dispatch key, those with a Scalar argument and the flash backend's from here."""
+    """Puts our kernels over torch's at a dispatch key, those that csrc/enable/ has not from here."""
     library = torch.library.Library("aten", "IMPL")
     missing = []
     kernels = [

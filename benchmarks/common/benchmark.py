@@ -5,12 +5,12 @@ import gc
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch.utils.benchmark import Measurement
 
-from benchmarks.common.cases import Case, Contender, Options
+from benchmarks.common.cases import Case, Contender, Named, Options
 from benchmarks.common.check import WrongResult, check, poison
 from benchmarks.common.files import write_results
 from benchmarks.common.machine import Machine
@@ -59,7 +59,7 @@ class Benchmark:
         self._deadline = time.monotonic() + options.budget
         self._block_s = 0.01  # of the case that is being measured: what a block of calls takes
 
-    def run(self, cases: list[Case], progress: Callable[[str], None] = lambda text: None) -> None:
+    def run(self, cases: Sequence[Named], progress: Callable[[str], None] = lambda text: None) -> None:
         """Measures all cases within the budget; what is left over at its end is noted, not measured.
 
         A lost CUDA context ends the run as a failure; the notes name the contender that it happened to.
@@ -124,14 +124,14 @@ class Benchmark:
         return rows
 
     @contextlib.contextmanager
-    def _guard(self, case: Case, name: str) -> Iterator[None]:
+    def _guard(self, case: Named, name: str) -> Iterator[None]:
         """One contender's failure is noted and the run goes on; a lost context ends it."""
         try:
             yield
         except Exception as error:
             self._note(case, name, error)
 
-    def _note(self, case: Case, name: str, error: Exception) -> None:
+    def _note(self, case: Named, name: str, error: Exception) -> None:
         self.wrong += isinstance(error, WrongResult)
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
         text = reason if isinstance(error, WrongResult) else f"{name} on {case.key}: {reason}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -24,6 +24,16 @@ class Contender:
     context: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext
     tolerance: float = 0.0  # where wider than the case's, e.g. a TF32 product beside an fp32 case
     fields: dict[str, Any] = field(default_factory=dict, compare=False)  # that its rows have beside the usual ones
+
+
+class Named(Protocol):
+    """What the command line chooses by."""
+
+    dtype: torch.dtype
+    groups: tuple[str, ...]
+
+    @property
+    def key(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,7 @@ class Options:
     def all(self) -> bool:
         return self.set == "all"
 
-    def wants(self, case: Case) -> bool:
+    def wants(self, case: Named) -> bool:
         """Whether dtype, groups and filter name the case."""
         of_dtype = not self.dtypes or SHORT[case.dtype] in self.dtypes
         of_group = not self.groups or not set(self.groups).isdisjoint(case.groups)

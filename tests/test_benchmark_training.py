@@ -1,0 +1,149 @@
+"""benchmarks.training and examples.train_fp32: training steps and loss curves, what they write and print."""
+
+import importlib.util
+import json
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import stand_in
+import torch
+
+import torch_ext
+from benchmarks import common, plots, tables, training
+from benchmarks.results import RESULTS, dump, merge_rows
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed"),
+]
+CPU = common.Options(device=torch.device("cpu"), quick=True)
+CURVES = ["BERT 4x256 2x16, 5 steps", "MLP-Mixer 2x32 2 images, 5 steps", "PINN 3x16 64 points, 5 steps"]
+HEAD = {"case", "dtype", "launch", "contender", "loss"}
+
+
+def test_end_to_end_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = "^(BERT|Llama|PINN|MLP|ViT).* (2x16|points|images|steps) fp32|^MLP.* bf16"
+    options = ["--device", "cpu", "--quick", "--steps", "5", "--filter", chosen, "--out", str(tmp_path)]
+    assert training.main(options) == 0
+    document = json.loads((tmp_path / "training.json").read_text())
+    assert document["op"] == "training" and document["sources"]["paths"] == ["csrc", "torch_ext"]
+    groups: dict[tuple, dict[str, dict]] = {}
+    for row in document["rows"]:
+        groups.setdefault((row["case"], row["dtype"], row["launch"]), {})[row["contender"]] = row
+    large = ["BERT-large 2x16", "Llama of 8 layers 2x16", "ViT-L 2 images", "MLP-Mixer 2x32 2 images"]
+    names = [(name, "float32") for name in [*large, "PINN 3x16 64 points", *CURVES]]
+    assert set(groups) == {(*name, "eager") for name in [*names, (large[3], "bfloat16")]}
+    for (case, _, _), group in groups.items():
+        if case in CURVES:
+            assert set(group) == {"torch_fp64", "torch", "xgemm"}
+            assert set(group["torch_fp64"]) == HEAD
+        else:
+            assert set(group) == {"torch", "xgemm"}
+            assert all(0 < row["ms_quartiles"][0] <= row["ms"] <= row["ms_quartiles"][1] for row in group.values())
+            assert set(group["xgemm"]) == HEAD | {"ms", "ms_quartiles", "clock_mhz", "watts"}
+        assert {len(row["loss"]) for row in group.values()} == {5 if case in CURVES else training.FIRST}
+        torchs, ours = group["torch"]["loss"], group["xgemm"]["loss"]
+        assert torchs[0] != torchs[-1], "it learns"
+        assert ours == pytest.approx(torchs, rel=1e-2 if group["xgemm"]["dtype"] == "bfloat16" else 1e-5)
+        if case in CURVES:
+            assert set(group["xgemm"]) == HEAD | {"distance"}
+            assert torchs != group["torch_fp64"]["loss"] and 0 < group["xgemm"]["distance"] < 1e-5
+    assert merge_rows(document["rows"], document["rows"][:2]) and json.loads(dump(document)) == document
+    printed = capsys.readouterr().out
+    assert (
+        len(re.findall(r"^\| .* \| float32 \| eager \| [\d.]+ \|  \| [\d.]+ \| [\d.]+ \|", printed, re.MULTILINE)) == 5
+    )
+    assert all(f"| {case} |" in printed for case in CURVES)
+    figure = plots.figures(tables.Results(tmp_path, {"training": document}))["training"]
+    assert len(figure.axes) == 1 + len(CURVES)
+
+
+def test_enable_serves_the_steps_of_our_contender_alone() -> None:
+    problem = training.problems(cuda=False)[3]
+    made = problem.make(CPU.device, torch.float32)
+    for name, context in training.contexts(torch.float32, CPU).items():
+        with torch_ext.enable(ops=[], device="cpu") as outside, context():
+            made.step(made.loss)
+            served = {server for _, server in outside.calls}
+        assert ("xgemm" in served) == (name == "xgemm")
+
+
+def test_a_restored_training_repeats_its_losses() -> None:
+    made = training.problems(cuda=False)[4].make(CPU.device, torch.float32)
+    assert made.losses(3) == made.losses(3)
+
+
+def test_losses_of_ours_that_are_not_torchs_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = training.Trainings("training", ["csrc"], CPU, common.Machine("Test", 0), keep=False)
+    ready = bench._ready
+
+    def off(case, made, name, context):
+        runner, losses = ready(case, made, name, context)
+        return runner, [loss * (1.01 if name == "xgemm" else 1.0) for loss in losses]
+
+    monkeypatch.setattr(bench, "_ready", off)
+    bench.run([training.TrainingCase(training.problems(cuda=False)[4], torch.float32, "eager")])
+    assert [row["contender"] for row in bench.rows] == ["torch"]
+    assert len(bench.failures) == 1 and "xgemm on PINN 3x16 64 points fp32 eager: loss" in bench.failures[0]
+
+
+def test_launches_and_contenders_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a stand-in: TF32 is a contender in float32, and a graph holds the whole step of each."""
+    options = replace(CPU, device=torch.device("cuda"), quick=False)
+    launches = {case.launch for case in training.cases(options)}
+    assert launches == {"eager", "graph"} and training.cases(options)[0].name == "BERT-large 16x512"
+    assert "compiled" in {case.launch for case in training.cases(replace(options, compile=True))}
+    monkeypatch.setattr(torch_ext, "enable", partial(lambda enable, device: enable(device="cpu"), torch_ext.enable))
+    captured = []
+    step = training.Training.step
+
+    def counted(self, loss, batch=0):
+        if stand_in.Graph.capturing:
+            captured.append(torch.get_float32_matmul_precision())
+        return step(self, loss, batch)
+
+    monkeypatch.setattr(training.Training, "step", counted)
+    monkeypatch.setattr(training, "BLOCK_S", 0.001)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)  # what AdamW asks
+    case = training.TrainingCase(training.problems(cuda=False)[3], torch.float32, "graph")
+    with stand_in.installed(monkeypatch):
+        bench = training.Trainings("training", ["csrc"], options, common.Machine("Test GPU", 1 << 16), keep=False)
+        bench.run([case])
+    assert not bench.failures and not bench.notes
+    assert [row["contender"] for row in bench.rows] == ["torch", "torch_tf32", "xgemm"]
+    assert captured == ["highest", "high", "highest"]
+
+
+def timed(contender: str, ms: float, launch: str = "eager", loss: float = 1.0) -> dict:
+    row = {"case": "BERT-large 16x512", "dtype": "float32", "launch": launch, "contender": contender}
+    return row | {"ms": ms, "ms_quartiles": [ms, ms], "loss": [2.0, loss]}
+
+
+def test_tables() -> None:
+    times = {"torch": 400.0, "torch_tf32": 130.0, "xgemm": 160.0}
+    rows = [timed(name, ms, loss=1.0 + ms / 1e6) for name, ms in times.items()]
+    rows += [timed(name, ms, "graph") for name, ms in (("torch", 500.0), ("xgemm", 160.0))]
+    curve = {"case": "PINN, 2 steps", "dtype": "float32", "launch": "eager"}
+    rows.append(curve | {"contender": "torch_fp64", "loss": [1.0, 0.5]})
+    for name, distance in ("torch", 4e-7), ("torch_tf32", 3e-4), ("xgemm", 2e-7):
+        rows.append(curve | {"contender": name, "loss": [1.0, 0.5], "distance": distance})
+    lines = tables.training_tables(rows).splitlines()
+    first, graph = (f"| BERT-large 16x512 | float32 | {launch} |" for launch in ("eager", "graph"))
+    assert f"{first} 400.00 | 130.00 | 160.00 | 2.50 | 2.7e-04 | 2.4e-04 |" in lines
+    assert f"{graph} 500.00 |  | 160.00 | 2.50 |  | 0.0e+00 |" in lines  # over torch's calls from Python
+    assert "| PINN, 2 steps | 0.5 | 4.0e-07 | 3.0e-04 | 2.0e-07 | 0.50 |" in lines
+    assert tables.training_report(tables.Results(RESULTS, {})) == ""
+
+
+def test_example(capsys: pytest.CaptureFixture[str]) -> None:
+    from examples import train_fp32
+
+    train_fp32.main("cpu")
+    printed = capsys.readouterr().out
+    losses = re.findall(r"^(\w+) +[\d.]+ ms a step, loss ([\d.]+) after 20 steps$", printed, re.MULTILINE)
+    assert [name for name, _ in losses] == ["torch", "enabled"]
+    assert float(losses[0][1]) == pytest.approx(float(losses[1][1]), abs=1e-4) and float(losses[0][1]) < 4.605
+    assert re.search(r"addmm +\d+  xgemm", printed)
