@@ -115,6 +115,7 @@ class Problem:
     name: str
     make: Callable[[torch.device, torch.dtype], Training]
     dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)
+    compiles: bool = True  # torch.compile has no double backward
 
 
 @contextlib.contextmanager
@@ -213,7 +214,7 @@ def pinn(points: int, width: int, depth: int, batches: int = 1, rate: float = RA
 
         return Training(module, loss, data, rate)
 
-    return Problem(f"PINN {depth}x{width} {points} points", make, (torch.float32,))
+    return Problem(f"PINN {depth}x{width} {points} points", make, (torch.float32,), compiles=False)
 
 
 BERT = Model(
@@ -442,6 +443,7 @@ def cases(options: Options, steps: int = STEPS) -> list[TrainingCase]:
         for problem in problems(options.cuda)
         if dtype in problem.dtypes
         for launch in launches
+        if launch != "compiled" or problem.compiles
     ]
     curves = [TrainingCase(problem, torch.float32, "eager", steps) for problem in curve_problems(options.cuda)]
     in_fp32 = sum(case.dtype == torch.float32 for case in timed)
