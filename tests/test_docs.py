@@ -6,6 +6,7 @@ import pickle
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -109,14 +110,16 @@ def python_of_readme() -> str:
 def test_readmes_lines_of_python_run() -> None:
     names: dict = {}
     exec(python_of_readme(), names)
-    x, w, c, y, p, z = (names[name] for name in "xwcypz")
+    x, w, c, p, model, report, enabled = (names[name] for name in ("x", "w", "c", "p", "model", "report", "enabled"))
     torch.testing.assert_close(c, x @ w, rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(y, torch.nn.functional.gelu(x @ w.mT), rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(p, y.softmax(-1), rtol=1e-4, atol=1e-6)
-    assert {kind for (kind, where), n in names["report"].calls.items() if where == "xgemm" and n}
-    names["report"].undo()
+    torch.testing.assert_close(p, c.softmax(-1), rtol=1e-4, atol=1e-6)
+    assert enabled.calls["addmm", "xgemm"] and enabled.calls["mm", "xgemm"]
+    assert all(parameter.grad is not None for parameter in model.parameters())
     with torch.inference_mode():
-        torch.testing.assert_close(z, names["model"](x[None]), rtol=1e-4, atol=1e-4)
+        z = model(x[None])
+        assert {kind for (kind, where), n in report.calls.items() if where == "xgemm" and n}
+        report.undo()
+        torch.testing.assert_close(z, model(x[None]), rtol=1e-4, atol=1e-4)
 
 
 class Attention(torch.nn.Module):
@@ -168,6 +171,21 @@ def names_of_benchmarks(folder: Path) -> Iterator[dict]:
 
 
 @contextmanager
+def names_of_enable(folder: Path) -> Iterator[dict]:
+    """A model that trains; what the page leaves on is switched off."""
+    import torch_ext
+    import torch_ext._enable as module
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    before = len(module._active)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_ext, "enable", partial(module.enable, device=device))
+        yield {"model": lambda x: (x @ x).sum(), "batch": torch.randn(4, 4, device=device, requires_grad=True)}
+    while len(module._active) > before:
+        module._active[-1].disable()
+
+
+@contextmanager
 def no_names(folder: Path) -> Iterator[dict]:
     """The page of an operator: its example is whole."""
     yield {}
@@ -178,6 +196,7 @@ NAMES = {
     "python": names_of_python,
     "distributed": names_of_distributed,
     "benchmarks": names_of_benchmarks,
+    "enable": names_of_enable,
     **dict.fromkeys(OPERATORS, no_names),
 }
 
