@@ -90,12 +90,12 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _compile(out: Path, command: list[str]) -> Path:
-    """Runs `command -o out`, unless that is what it has made already of the same files."""
+def _compile(out: Path, command: list[str], *precompiled: Path) -> Path:
+    """Runs `command -o out`, unless that is what it has made already of the same files and precompiled headers."""
     read, stamp = out.with_name(f"{out.name}.d"), out.with_name(f"{out.name}.stamp")
 
     def state() -> str:
-        paths = read.read_text().replace("\\\n", " ").split()[1:]
+        paths = [*read.read_text().replace("\\\n", " ").split()[1:], *(f"{path}.stamp" for path in precompiled)]
         files = [Path(path).read_bytes() if Path(path).exists() else b"" for path in paths]
         return hashlib.sha256(b"\0".join([" ".join(command).encode(), *files])).hexdigest()
 
@@ -126,9 +126,9 @@ def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (),
         variant.mkdir(exist_ok=True)
         with _locked(variant / "first"):
             _write(variant / "first.h", FIRST)
-        _compile(variant / "first.h.gch", [*command, "-x", "c++-header", str(variant / "first.h")])
+        first = _compile(variant / "first.h.gch", [*command, "-x", "c++-header", str(variant / "first.h")])
         command += ["-include", str(variant / "first.h"), "-c"]
-        return [_compile(variant / f"{part.parent.name}_{part.stem}.o", [*command, str(part)]) for part in parts]
+        return [_compile(variant / f"{part.parent.name}_{part.stem}.o", [*command, str(part)], first) for part in parts]
 
     emulator = [*sorted(HERE.glob("*.cpp")), ROOT / "csrc" / "device" / "tensor_map.cpp"]
     more = [f"-D{d}" for d in defines]
