@@ -2,13 +2,34 @@
 
 include(${CMAKE_CURRENT_LIST_DIR}/architectures.cmake)
 
+# Small files of a folder, for the same architectures, are compiled as one: the headers of CUDA alone take three seconds a file.
+set(merged_sources
+    attention/decode/ attention/tiles/ "reduce/(cast|mean_loss)" "softmax/softmax_(apply|odd|short|single|tiny)" topk_softmax/
+    "lab/attention/0[1-4]" "lab/attention/0[5-7]" lab/experiments/ lab/fp32/ lab/reduction/ lab/sgemm/ lab/softmax/
+    "lab/tensor/(09|10)" "lab/tensor/1[1-3]")
+foreach(merged IN LISTS merged_sources)
+  set(parts ${cuda_sources})
+  list(FILTER parts INCLUDE REGEX "/csrc/${merged}")
+  list(REMOVE_ITEM cuda_sources ${parts})
+  list(TRANSFORM parts REPLACE "${PROJECT_SOURCE_DIR}/csrc/(.+)" "#include \"\\1\"" OUTPUT_VARIABLE includes)
+  list(JOIN includes "\n" includes)
+  list(GET parts 0 first)
+  string(REPLACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/merged first ${first})
+  file(CONFIGURE OUTPUT ${first} CONTENT "${includes}\n")
+  list(APPEND cuda_sources ${first})
+endforeach()
+
 # Kernels that a GPU of another compute capability than 9.0 is never given (the plans and the lab's checks ask for `major == 9`):
 # machine code for sm_90a alone, where the list has it.
 set(hopper_sources "/csrc/(attention/(fp16_split/|mma/|tiles/|wgmma/)|matmul/(bf16x3|fp64_mma|mma|sliced|tf32|wgmma)/|matmul/gemv/sweep|\
 softmax/softmax_shared|lab/(attention/0[567]|fp32/|tensor/1[123]))")
+# Kernels that Hopper is given only where its tensor cores cannot multiply (gated products of a few columns, no unit stride).
+set(portable_sources "/csrc/matmul/simt/(bf16|half)")
 foreach(source IN LISTS cuda_sources)
   if(gencode_hopper AND source MATCHES "${hopper_sources}")
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${gencode_hopper}")
+  elseif(source MATCHES "${portable_sources}")
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${gencode_portable}")
   else()
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${gencode}")
   endif()

@@ -87,11 +87,11 @@ def test_what_is_written_is_read_back() -> None:
 def test_predictions_are_the_planners(planner: Planner, mma: Ask, choice: Ask) -> None:
     for product in products(30, [("bfloat16", None)], most=700):
         sizes = {"layout": product.layout, "dtype": 2}
-        offer, answer = planner.offers([(product, "mma_32x32")])[0], None
-        answer = mma(product.m, product.n, product.k, **sizes, forced="mma_32x32")
+        offer, answer = planner.offers([(product, "mma_64x64")])[0], None
+        answer = mma(product.m, product.n, product.k, **sizes, forced="mma_64x64")
         assert (offer is None) == (answer is None)
         if offer and answer:
-            assert offer.us == pytest.approx(1e6 * answer["seconds"]) and offer.plan.startswith("mma_32x32 ")
+            assert offer.us == pytest.approx(1e6 * answer["seconds"]) and offer.plan.startswith("mma_64x64 ")
         (name,) = planner.choices([product])
         assert choice(product.m, product.n, product.k, **sizes).startswith(name)
 

@@ -372,7 +372,7 @@ def test_cuda_graph() -> None:
 @pytest.mark.sanitize
 def test_small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against float64 on the CPU, so that the sanitizers see no kernels but ours."""
-    for kernel in ("wgmma_64x64", "wgmma_128x64"):
+    for kernel in ("wgmma_64x64", "wgmma_128x128"):
         monkeypatch.setenv("XGEMM_MATMUL_PLAN", kernel)
         x, w = randn(3, 300), randn(37, 300)
         ours = torch_ext.linear(x.cuda(), torch_ext.prepare(w.cuda())).cpu()

@@ -177,8 +177,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
                                .key_end = a.key_end(),
                                .d = a.d,
                                .dv = a.dv,
-                               .sm_count = scope.properties().sm_count,
-                               .capped = k.cap_scale != 0};
+                               .sm_count = scope.properties().sm_count};
   std::optional<DecodePlan> decode;
   if (k.dtype == DType::f32 && wanted != "simt" && !batch_invariant())
     decode = plan_decode(problem, a.sk, static_cast<std::int64_t>(scope.properties().smem_per_block));

@@ -2,7 +2,7 @@
 
 A cost is a positive number of type double: a named constant of the planner (``constexpr double kPair = 0.95;``), a
 member of ``Machine`` in machine.h, or a double field of a row of tiles.h. Its name is that of its file in
-csrc/matmul/plan and itself: ``wgmma.kPair``, ``machine.read_bytes``, ``tiles.mma_32x32.block``. Integers stay out: they
+csrc/matmul/plan and itself: ``wgmma.kPair``, ``machine.read_bytes``, ``tiles.mma_64x64.block``. Integers stay out: they
 say what a kernel is or where it serves.
 """
 

@@ -15,10 +15,9 @@ int choose_tile(const SimtProblem& p) {
     for (std::size_t i = 0; i < kSimtTiles.size(); ++i) {
       const SimtTile& t = kSimtTiles[i];
       if (t.fp64 != p.fp64 || (t.thread_rows == 1) != few || std::max(p.d, p.dv) > t.head_size) continue;
-      if ((!few || p.rows <= kFewTiles * t.rows()) && (!p.capped || t.caps)) return static_cast<int>(i);
+      if (!few || p.rows <= kFewTiles * t.rows()) return static_cast<int>(i);
     }
-  return static_cast<int>(kSimtTiles.size()) -
-         1;  // fp64 with soft capping and large heads: the tile of few rows takes all of them
+  return static_cast<int>(kSimtTiles.size()) - 1;  // no head is larger (call.cpp)
 }
 
 }  // namespace

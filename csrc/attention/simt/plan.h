@@ -16,13 +16,12 @@ inline constexpr int kSplitKeys = 1024;
 
 /// The constants of one instantiation of simt/tile.cuh.
 struct SimtTile {
-  bool fp64;         ///< arithmetic and shared memory in fp64; else in fp32, whatever the dtype of the tensors
-  int head_size;     ///< largest D and Dv
-  int thread_rows;   ///< query rows of a thread
-  int keys;          ///< keys of a step of the online softmax; divides kSplitKeys
-  int depth;         ///< head dims of a key slab in shared memory
-  int blocks;        ///< blocks that are to fit an SM: bounds the registers
-  bool caps = true;  ///< compiled for soft capping, which takes registers
+  bool fp64;        ///< arithmetic and shared memory in fp64; else in fp32, whatever the dtype of the tensors
+  int head_size;    ///< largest D and Dv
+  int thread_rows;  ///< query rows of a thread
+  int keys;         ///< keys of a step of the online softmax; divides kSplitKeys
+  int depth;        ///< head dims of a key slab in shared memory
+  int blocks;       ///< blocks that are to fit an SM: bounds the registers
 
   constexpr int rows() const { return thread_rows * kGroups; }
   constexpr int element_bytes() const { return fp64 ? 8 : 4; }
@@ -50,8 +49,8 @@ inline constexpr std::array kSimtTiles = {
     SimtTile{.fp64 = false, .head_size = 128, .thread_rows = 1, .keys = 128, .depth = 32, .blocks = 3},  // 4: few rows
     SimtTile{.fp64 = false, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 32, .blocks = 3},   // 5
     SimtTile{.fp64 = true, .head_size = 64, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2},     // 6
-    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2, .caps = false},  // 7
-    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2},  // 8: few rows
+    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 2, .keys = 64, .depth = 16, .blocks = 2},    // 7: registers
+    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2},    // 8: few rows
 };
 
 /// What the choice depends on.
@@ -62,7 +61,6 @@ struct SimtProblem {
   std::int64_t key_begin = 0, key_end = 0;  ///< keys that some row sees
   std::int64_t d = 0, dv = 0;
   int sm_count = 0;
-  bool capped = false;  ///< soft capping of the scores
 };
 
 struct SimtPlan {

@@ -14,9 +14,8 @@
 // Floor: 2 Sq Sk (D + Dv) operations on FMA units (67 TFLOP/s fp32 on an H200); keys and values cross L2 once per row tile.
 // With 8 rows per thread, shared memory is read at 0.4 of its bandwidth and 6 % of the issue slots; with 1 row it is the limit.
 #pragma once
-#include "attention/simt/rows.cuh"
-#include "attention/simt/slabs.cuh"
-#include "device/warp.cuh"
+#include "attention/simt/finish.cuh"
+#include "attention/simt/weights.cuh"
 
 namespace xgemm::attention {
 
@@ -45,13 +44,10 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
   if (a.failed != nullptr && __ldcg(a.failed + batch) == 0) return;
   const int only_split = static_cast<int>(rest / a.batches);
   const int first_row = static_cast<int>(row_tile) * kTile.rows();
-  const int row_limit = min(kTile.rows(), a.group * a.sq - first_row);
+  const TileRows rows{batch, first_row, min(kTile.rows(), a.group * a.sq - first_row)};
 
-  // Not kept over the main loop, which needs the registers.
-  const auto first_position = [&] { return first_row / a.group; };
-  const auto last_position = [&] { return (first_row + row_limit - 1) / a.group; };
-  const int key_begin = keys_begin(a, first_position()),
-            key_end = keys_end(a, last_position());  // no row of the tile sees others
+  const int key_begin = keys_begin(a, rows.first_position(a)),
+            key_end = keys_end(a, rows.last_position(a));  // no row of the tile sees others
   const int split_begin = (only_split + a.first_split) * kSplitKeys;
   const int first_key = max(key_begin / kTile.keys * kTile.keys, a.parallel ? split_begin : 0);
   const int end_key = a.parallel ? min(split_begin + kSplitKeys, key_end) : key_end;
@@ -90,8 +86,9 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
 
   if (first_key < end_key)
     stage<Acc, kTile.rows(), kTile.head_size, kTile.query_stride()>(
-        queries, at(a.query, query_at), a.dtype, a.query.vector, a.query.column, row_limit, a.d,
+        queries, at(a.query, query_at), a.dtype, a.query.vector, a.query.column, rows.count, a.d,
         [&](int row) { return Row(a, batch, first_row + row).query; });
+
   copy_next();
 
   Acc output[C::kRows][C::kColumns], scores[C::kRows][C::kKeys];
@@ -107,7 +104,6 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
   };
   reset();
 
-  const Acc scale = static_cast<Acc>(a.scale);
   int slab = 0, buffer = 0;
   for (int key = first_key; true;) {
     if (key < end_key) {
@@ -129,90 +125,7 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
         multiply_values<kTile>(output, weights + (slab - key_slabs) * kSlabRows, current);
       }
       ++slab;
-
-      if (slab == key_slabs) {  // scores are complete: mask, running maximum, weights
-        __syncwarp();           // the half-warp has read its last weights
-        Acc* const mine = weights + group * kTile.weight_stride() + lane;
-        if (kTile.caps &&
-            a.cap_scale != 0) {  // through this thread's own elements of `weights`, so that the loop need not be unrolled
-#pragma unroll
-          for (int i = 0; i < C::kRows; ++i)
-#pragma unroll
-            for (int j = 0; j < C::kKeys; ++j) mine[i * kGroups * kTile.weight_stride() + j * kLanes] = scores[i][j];
-#pragma unroll 1
-          for (int i = 0; i < C::kRows; ++i)
-#pragma unroll 1
-            for (int j = 0; j < C::kKeys; ++j) {
-              Acc& score = mine[i * kGroups * kTile.weight_stride() + j * kLanes];
-              score = tanh(score * static_cast<Acc>(a.cap_scale));
-            }
-#pragma unroll
-          for (int i = 0; i < C::kRows; ++i)
-#pragma unroll
-            for (int j = 0; j < C::kKeys; ++j) scores[i][j] = mine[i * kGroups * kTile.weight_stride() + j * kLanes];
-        }
-        if (a.masked) {  // through the same elements
-          const auto load_mask = [&](auto type) {
-            using M = typename decltype(type)::type;
-            for (int i = 0; i < C::kRows; ++i) {
-              const int row = i * kGroups + group;
-              const M* from = static_cast<const M*>(a.mask.data) + mask_at + (key + lane) * a.mask.column +
-                              (row < row_limit ? Row(a, batch, first_row + row).mask : 0);
-#pragma unroll 4
-              for (int j = 0; j < C::kKeys; ++j) {
-                Acc bias = 0;
-                if (row < row_limit && key + j * kLanes + lane < a.sk) {
-                  const M m = from[j * kLanes * a.mask.column];
-                  if constexpr (std::is_same_v<M, bool>)
-                    bias = m ? Acc(0) : -Acc(INFINITY);  // added, as SDPA does: a NaN score stays NaN
-                  else
-                    bias = convert<Acc>(m);
-                }
-                mine[i * kGroups * kTile.weight_stride() + j * kLanes] = bias;
-              }
-            }
-          };
-          if (a.mask_dtype == DType::boolean)
-            load_mask(Type<bool>{});
-          else if (kTile.fp64 && a.mask_dtype == DType::f32)
-            load_mask(Type<float>{});
-          else
-            with_element_type<Acc>(a.mask_dtype, load_mask);
-        }
-        // Are there a row and a key of this step that the row does not see?
-        const bool edge = key < keys_begin(a, last_position()) || key + kTile.keys > keys_end(a, first_position());
-#pragma unroll
-        for (int i = 0; i < C::kRows; ++i) {
-          const int position = (first_row + i * kGroups + group) / a.group;
-          const int begin = edge ? keys_begin(a, position) - key - lane : 0;
-          const auto seen = static_cast<unsigned>(edge ? max(keys_end(a, position) - keys_begin(a, position), 0) : 0);
-          const Acc before = maxima[i * kGroups];
-          Acc largest = before;
-#pragma unroll
-          for (int j = 0; j < C::kKeys; ++j) {
-            const Acc bias = a.masked ? mine[i * kGroups * kTile.weight_stride() + j * kLanes] : Acc(0);
-            Acc score = fma(scores[i][j], scale, bias);
-            if (edge && static_cast<unsigned>(j * kLanes - begin) >= seen) score = -Acc(INFINITY);
-            scores[i][j] = score;
-            largest = fmax(largest, score);  // fmax drops NaN, which comes back through the sum
-          }
-          largest = warp_reduce<kLanes>(largest, [](Acc x, Acc y) { return fmax(x, y); });
-          const Acc factor = rescale(before, largest), base = anchor(largest);
-          Acc sum = 0;
-#pragma unroll
-          for (int j = 0; j < C::kKeys; ++j) {
-            const Acc p = exp_of(scores[i][j] - base);
-            mine[i * kGroups * kTile.weight_stride() + j * kLanes] = p;
-            sum += p;
-          }
-          sum = warp_reduce<kLanes>(sum, [](Acc x, Acc y) { return x + y; });
-          __syncwarp();  // all lanes have read the maximum
-          if (lane == 0) maxima[i * kGroups] = largest, sums[i * kGroups] = fma(sums[i * kGroups], factor, sum);
-#pragma unroll
-          for (int c = 0; c < C::kColumns; ++c) output[i][c] *= factor;
-        }
-        __syncwarp();
-      }
+      if (slab == key_slabs) weigh<kTile>(scores, output, a, rows, mask_at, key, weights, maxima, sums);
       if (slab < key_slabs + value_slabs(key)) continue;
       slab = 0;
       key += kTile.keys;
@@ -221,65 +134,7 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
 
     // The end of a split (or no key at all).
     const bool last = key >= end_key;
-#pragma unroll
-    for (int i = 0; i < C::kRows; ++i) {
-      const int row = i * kGroups + group;
-      if (row >= row_limit) continue;
-      const std::int64_t out = Row(a, batch, first_row + row).out;
-      Acc maximum = maxima[i * kGroups], sum = sums[i * kGroups];
-      if (a.splits > 1) {
-        const std::int64_t place = out + (a.parallel ? only_split * a.total_rows() : 0);
-        Acc* const saved_max = static_cast<Acc*>(a.partial_max) + place;
-        Acc* const saved_sum = static_cast<Acc*>(a.partial_sum) + place;
-        Acc* const saved = static_cast<Acc*>(a.partial_output) + place * kTile.head_size + lane * C::kChunk;
-        if (!a.parallel &&
-            key > (keys_begin(a, first_position()) / kSplitKeys + 1) * kSplitKeys) {  // merge with the previous splits
-          const Acc before = *saved_max, both = fmax(before, maximum);
-          const Acc factor_before = rescale(before, both), factor = rescale(maximum, both);
-          maximum = both;
-          sum = merged(*saved_sum, factor_before, sum, factor);
-#pragma unroll
-          for (int c = 0; c < C::kColumns; c += C::kChunk) {
-            const auto o = load_vector<C::kChunk>(saved + c * kLanes);
-#pragma unroll
-            for (int x = 0; x < C::kChunk; ++x) output[i][c + x] = merged(o[x], factor_before, output[i][c + x], factor);
-          }
-        }
-        if (a.parallel || !last) {
-#pragma unroll
-          for (int c = 0; c < C::kColumns; c += C::kChunk) {
-            Vector<Acc, C::kChunk> o;
-#pragma unroll
-            for (int x = 0; x < C::kChunk; ++x) o[x] = output[i][c + x];
-            store_vector(saved + c * kLanes, o);
-          }
-          __syncwarp(
-              0xffffu << (threadIdx.x % kWarpSize / kLanes * kLanes));  // all 16 have read the state before lane 0 writes it
-          if (lane == 0) *saved_max = maximum, *saved_sum = sum;
-          continue;
-        }
-      }
-      const Acc keys = sum, inverse = finish_row(a, out, maximum, sum);
-      with_element_type<Acc>(a.dtype, [&](auto type) {
-        using T = typename decltype(type)::type;
-        T* const to = static_cast<T*>(a.output) + a.output_rows.place(out) * a.dv;
-#pragma unroll
-        for (int c = 0; c < C::kColumns; c += C::kChunk) {
-          const int column = c * kLanes + lane * C::kChunk;
-          Vector<T, C::kChunk> o;
-#pragma unroll
-          for (int x = 0; x < C::kChunk; ++x) o[x] = convert<T>(normalised(output[i][c + x], keys, inverse));
-          if (a.dv % C::kChunk == 0) {
-            if (column < a.dv) store_vector(to + column, o);
-          } else {
-#pragma unroll
-            for (int x = 0; x < C::kChunk; ++x)
-              if (column + x < a.dv) to[column + x] = o[x];
-          }
-        }
-      });
-      if (a.lse != nullptr && lane == 0) static_cast<Acc*>(a.lse)[out] = log_sum(maximum, sum);
-    }
+    finish_split<kTile>(output, a, rows, only_split, key, last, weights, maxima, sums);
     if (last) return;
     reset();
   }

@@ -8,7 +8,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::attention {
-namespace {
+namespace step_01 {
 
 constexpr int kTile = 32, kWarps = 8;
 
@@ -67,9 +67,10 @@ const NameKernel named[] = {{"attention 01_materialised 64", outputs, kTile* kTi
                             {"attention 01_materialised scores", scores, kTile* kTile},
                             {"attention 01_materialised softmax", softmax, kWarps * 32}};
 
-}  // namespace
+}  // namespace step_01
 
 void materialised(const Problem& p, cudaStream_t stream) {
+  using namespace step_01;
   const auto heads = static_cast<unsigned>(p.heads), tiles = static_cast<unsigned>((p.s + kTile - 1) / kTile);
   scores<<<dim3(tiles, tiles, heads), dim3(kTile, kTile), 0, stream>>>(p);
   softmax<<<dim3((p.s + kWarps - 1) / kWarps, heads), kWarps * 32, 0, stream>>>(p);

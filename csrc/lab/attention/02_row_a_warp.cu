@@ -10,7 +10,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::attention {
-namespace {
+namespace step_02 {
 
 constexpr int kWarps = 8;  // neighbouring rows of one head, which find each other's keys in L1
 
@@ -49,9 +49,10 @@ __global__ void __launch_bounds__(kWarps * 32, 6) kernel(const __grid_constant__
 const NameKernel named_64("attention 02_row_a_warp 64", kernel<64>, kWarps * 32),
     named_128("attention 02_row_a_warp 128", kernel<128>, kWarps * 32);
 
-}  // namespace
+}  // namespace step_02
 
 void row_a_warp(const Problem& p, cudaStream_t stream) {
+  using namespace step_02;
   const dim3 grid((p.s + kWarps - 1) / kWarps, p.heads);
   if (p.d == 64)
     kernel<64><<<grid, kWarps * 32, 0, stream>>>(p);

@@ -12,7 +12,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::attention {
-namespace {
+namespace step_06 {
 
 constexpr int kConsumers = 2, kRows = kConsumers * kQueryRows, kThreads = (1 + kConsumers) * kWarpgroup, kStages = 2;
 
@@ -109,8 +109,10 @@ void launch(const Problem& p, cudaStream_t stream) {
 const NameKernel named_64("attention 06_warp_specialised 64", kernel<64>, kThreads, sizeof(Shared<64>)),
     named_128("attention 06_warp_specialised 128", kernel<128>, kThreads, sizeof(Shared<128>));
 
-}  // namespace
+}  // namespace step_06
 
-void warp_specialised(const Problem& p, cudaStream_t stream) { (p.d == 64 ? launch<64> : launch<128>)(p, stream); }
+void warp_specialised(const Problem& p, cudaStream_t stream) {
+  (p.d == 64 ? step_06::launch<64> : step_06::launch<128>)(p, stream);
+}
 
 }  // namespace xgemm::lab::attention

@@ -13,7 +13,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::attention {
-namespace {
+namespace step_07 {
 
 constexpr int kConsumers = 2, kRows = kConsumers * kQueryRows, kThreads = (1 + kConsumers) * kWarpgroup, kStages = 2;
 
@@ -137,8 +137,8 @@ void launch(const Problem& p, cudaStream_t stream) {
 const NameKernel named_64("attention 07_ping_pong 64", kernel<64>, kThreads, sizeof(Shared<64>)),
     named_128("attention 07_ping_pong 128", kernel<128>, kThreads, sizeof(Shared<128>));
 
-}  // namespace
+}  // namespace step_07
 
-void ping_pong(const Problem& p, cudaStream_t stream) { (p.d == 64 ? launch<64> : launch<128>)(p, stream); }
+void ping_pong(const Problem& p, cudaStream_t stream) { (p.d == 64 ? step_07::launch<64> : step_07::launch<128>)(p, stream); }
 
 }  // namespace xgemm::lab::attention

@@ -11,7 +11,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace {
+namespace bandwidth_kernels {
 
 constexpr int kThreads = kReadThreads, kChunk = kReadChunk, kLoads = 4, kWidth = 4;
 
@@ -62,9 +62,10 @@ __global__ void __launch_bounds__(kThreads) chunk_kernel(const float* in, float*
 const NameKernel named_global("read global", global_kernel, kThreads), named_l1("read l1", chunk_kernel<false>, kThreads),
     named_shared("read shared", chunk_kernel<true>, kThreads);
 
-}  // namespace
+}  // namespace bandwidth_kernels
 
 void read_rate(const float* in, float* out, std::int64_t n, const ReadShape& s, cudaStream_t stream) {
+  using namespace bandwidth_kernels;
   const auto grid = static_cast<unsigned>(s.blocks);
   switch (s.level) {
     case Level::global: global_kernel<<<grid, kThreads, 0, stream>>>(in, out, n / kWidth, s.repeats); break;

@@ -8,7 +8,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace {
+namespace coalescing_kernels {
 
 /// out[i] = in[i]: the document's coalesced kernel, whose block size the occupancy API is asked for.
 __global__ void copy_kernel(const float* in, float* out, std::int64_t n) {
@@ -43,9 +43,10 @@ __global__ void empty_kernel() {}
 const NameKernel named_copy("coalesced copy", copy_kernel, 128), named_1("strided copy 1", strided_kernel<1>, 128),
     named_8("strided copy 8", strided_kernel<8>, 128), named_empty("empty", empty_kernel, 128);
 
-}  // namespace
+}  // namespace coalescing_kernels
 
 void strided_copy(const float* in, float* out, std::int64_t n, int stride, int threads, int loads, cudaStream_t stream) {
+  using namespace coalescing_kernels;
   const unsigned blocks = blocks_for(n, threads * loads);
   if (stride == 1 && loads == 1) {
     copy_kernel<<<blocks, threads, 0, stream>>>(in, out, n);
@@ -58,6 +59,7 @@ void strided_copy(const float* in, float* out, std::int64_t n, int stride, int t
 }
 
 void empty_launch(std::int64_t blocks, int threads, cudaStream_t stream) {
+  using namespace coalescing_kernels;
   empty_kernel<<<static_cast<unsigned>(blocks), threads, 0, stream>>>();
 }
 

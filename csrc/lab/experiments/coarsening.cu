@@ -9,7 +9,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace {
+namespace coarsening_kernels {
 
 constexpr int kThreads = kAdditionThreads;
 
@@ -52,9 +52,10 @@ const NameKernel named[] = {{"vector_add plain", plain_kernel<true>, kThreads},
                             {"vector_add vector2", coarsened_kernel<2, true>, kThreads},
                             {"vector_add vector4", coarsened_kernel<4, true>, kThreads}};
 
-}  // namespace
+}  // namespace coarsening_kernels
 
 void vector_add(const float* a, const float* b, float* out, std::int64_t n, Addition addition, cudaStream_t stream) {
+  using namespace coarsening_kernels;
   const auto launch = [&](auto kernel, int factor = 1) {
     kernel<<<blocks_for(n, kThreads * factor), kThreads, 0, stream>>>(a, b, out, n);
   };

@@ -9,7 +9,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace {
+namespace copy_kernels {
 
 template <int kLoads, int kWidth>
 __global__ void copy_kernel(const float* in, float* out, std::int64_t vectors) {
@@ -36,9 +36,10 @@ const NameKernel named_1x1("copy 1x1", copy_kernel<1, 1>, 1024), named_2x1("copy
     named_4x1("copy 4x1", copy_kernel<4, 1>, 1024), named_8x1("copy 8x1", copy_kernel<8, 1>, 1024),
     named_1x2("copy 1x2", copy_kernel<1, 2>, 1024), named_1x4("copy 1x4", copy_kernel<1, 4>, 1024);
 
-}  // namespace
+}  // namespace copy_kernels
 
 bool concurrent_copy(const float* in, float* out, std::int64_t n, const CopyShape& s, cudaStream_t stream) {
+  using namespace copy_kernels;
   const std::int64_t vectors = n / s.width;
   const unsigned blocks = s.blocks > 0 ? static_cast<unsigned>(s.blocks) : blocks_for(vectors, s.threads * s.loads);
   const auto launch = [&](auto kernel) { kernel<<<blocks, s.threads, 0, stream>>>(in, out, vectors); };

@@ -8,7 +8,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace {
+namespace divergence_kernels {
 
 constexpr int kThreads = 256;
 constexpr int kSteps = 256;
@@ -46,9 +46,10 @@ const NameKernel named[] = {{"parity branch", branch_kernel, kThreads},
                             {"parity arithmetic", arithmetic_kernel, kThreads},
                             {"paths", paths_kernel, kThreads}};
 
-}  // namespace
+}  // namespace divergence_kernels
 
 void parity(const int* in, int* out, std::int64_t n, bool branch, cudaStream_t stream) {
+  using namespace divergence_kernels;
   if (branch)
     branch_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n);
   else
@@ -56,6 +57,7 @@ void parity(const int* in, int* out, std::int64_t n, bool branch, cudaStream_t s
 }
 
 void paths(const float* in, float* out, std::int64_t n, int count, bool per_lane, cudaStream_t stream) {
+  using namespace divergence_kernels;
   paths_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n, count, per_lane);
 }
 

@@ -9,7 +9,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace {
+namespace fma_kernels {
 
 template <int kChains, int kUnroll, int kRegisters>
 __global__ void fma_kernel(const float* in, const float* factors, float* out, int iterations) {
@@ -51,9 +51,10 @@ const Variant kVariants[] = {variant<1, 8>("fma 1x8"),
                              variant<16, 64>("fma 16x64"),
                              variant<1, 64, 2>("fma 1x64, 2 registers")};
 
-}  // namespace
+}  // namespace fma_kernels
 
 bool fma_chains(const float* in, const float* factors, float* out, int blocks, const FmaShape& s, cudaStream_t stream) {
+  using namespace fma_kernels;
   for (const Variant& v : kVariants)
     if (v.chains == s.chains && v.unroll == s.unroll && v.registers == s.registers) {
       const auto kernel = v.kernel;

@@ -10,7 +10,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace {
+namespace intensity_kernels {
 
 constexpr int kThreads = 256, kLoads = 2;
 
@@ -44,12 +44,14 @@ void launch(const T* in, T* out, std::int64_t n, int steps, T b, T c, cudaStream
 const NameKernel named_float("intensity float", intensity_kernel<float>, kThreads),
     named_double("intensity double", intensity_kernel<double>, kThreads);
 
-}  // namespace
+}  // namespace intensity_kernels
 
 void intensity(const float* in, float* out, std::int64_t n, int steps, float b, float c, cudaStream_t stream) {
+  using namespace intensity_kernels;
   launch(in, out, n, steps, b, c, stream);
 }
 void intensity(const double* in, double* out, std::int64_t n, int steps, double b, double c, cudaStream_t stream) {
+  using namespace intensity_kernels;
   launch(in, out, n, steps, b, c, stream);
 }
 

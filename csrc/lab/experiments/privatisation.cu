@@ -10,7 +10,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace {
+namespace privatisation_kernels {
 
 constexpr int kThreads = 256;
 
@@ -59,14 +59,16 @@ const NameKernel named[] = {{"window_sum direct", window_direct, kThreads},
                             {"histogram global", histogram_global, kThreads},
                             {"histogram privatised", histogram_private, kThreads, sizeof(int) * kMaxBins}};
 
-}  // namespace
+}  // namespace privatisation_kernels
 
 void window_sum(const float* in, float* out, std::int64_t n, int window, bool shared, cudaStream_t stream) {
+  using namespace privatisation_kernels;
   const auto kernel = shared ? window_shared : window_direct;
   kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n, window / 2);
 }
 
 void histogram(const int* in, int* counts, std::int64_t n, int bins, bool privatised, int sm_count, cudaStream_t stream) {
+  using namespace privatisation_kernels;
   const unsigned most = static_cast<unsigned>(sm_count) * 8, needed = blocks_for(n, kThreads);
   const unsigned blocks = needed < most ? needed : most;
   if (privatised)

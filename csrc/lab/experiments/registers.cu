@@ -9,7 +9,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace {
+namespace registers_kernels {
 
 constexpr int kThreads = 512;
 
@@ -58,15 +58,17 @@ const Variant variants[] = {
     variant<41, 34, false>("registers 41 arithmetic"), variant<64, 57, false>("registers 64 arithmetic"),
     variant<65, 58, false>("registers 65 arithmetic"), variant<128, 121, false>("registers 128 arithmetic")};
 
-}  // namespace
+}  // namespace registers_kernels
 
 const char* register_kernel_name(int registers, bool memory) {
+  using namespace registers_kernels;
   for (const Variant& v : variants)
     if (v.registers == registers && v.memory == memory) return v.named.name;
   return "";
 }
 
 bool register_bound(const float* in, float* out, std::int64_t n, const RegisterShape& s, cudaStream_t stream) {
+  using namespace registers_kernels;
   for (const Variant& v : variants)
     if (v.registers == s.registers && v.memory == s.memory) {
       const auto kernel = v.kernel;

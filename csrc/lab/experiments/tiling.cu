@@ -14,7 +14,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace {
+namespace tiling_kernels {
 
 __device__ __forceinline__ float load(const float* x, int row, int col, int rows, int cols) {
   return row < rows && col < cols ? x[static_cast<std::int64_t>(row) * cols + col] : 0.0f;
@@ -108,9 +108,10 @@ const NameKernel named[] = {{"tiled naive 8", naive_kernel, 64},
                             {"tiled padded 32", fixed_kernel<32, 1, true>, 1024},
                             {"tiled uncontracted 32", fixed_kernel<32, 0, false, false>, 1024}};
 
-}  // namespace
+}  // namespace tiling_kernels
 
 void tiled_matmul(const Matrices& p, Tiling tiling, int tile, cudaStream_t stream) {
+  using namespace tiling_kernels;
   const unsigned grid = blocks_for(p.m, tile) * blocks_for(p.n, tile);
   const dim3 block(tile, tile);
   switch (tiling) {

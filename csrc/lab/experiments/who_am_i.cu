@@ -8,7 +8,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace {
+namespace who_am_i_kernels {
 
 __device__ __forceinline__ unsigned lane_of_hardware() {
   unsigned x;
@@ -38,9 +38,10 @@ __global__ void who_kernel(std::int64_t* out, std::int64_t nanoseconds) {
 
 const NameKernel named("who am i", who_kernel, 1024);
 
-}  // namespace
+}  // namespace who_am_i_kernels
 
 void who_am_i(std::int64_t* out, int blocks, dim3 block, std::int64_t nanoseconds, cudaStream_t stream) {
+  using namespace who_am_i_kernels;
   who_kernel<<<blocks, block, 0, stream>>>(out, nanoseconds);
 }
 

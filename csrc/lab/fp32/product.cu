@@ -8,7 +8,7 @@
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::fp32 {
-namespace {
+namespace product_kernels {
 
 using tensor::kBoxBytes, tensor::kBoxK, tensor::kBoxRows, tensor::kWarpgroup;
 
@@ -107,10 +107,16 @@ const NameKernel named_fp16("fp32 fp16", kernel<Sum::one_product>, kThreads, siz
     named_promoted("fp32 promoted", kernel<Sum::three_promoted>, kThreads, sizeof(Shared)),
     named_scaled("fp32 scaled", kernel<Sum::three_promoted>, kThreads, sizeof(Shared));
 
-}  // namespace
+}  // namespace product_kernels
 
-void product_fp16(const Problem& p, cudaStream_t stream) { launch<Sum::one_product>(p, stream); }
-void product_split(const Problem& p, cudaStream_t stream) { launch<Sum::three_products>(p, stream); }
-void product_promoted(const Problem& p, cudaStream_t stream) { launch<Sum::three_promoted>(p, stream); }
+void product_fp16(const Problem& p, cudaStream_t stream) {
+  product_kernels::launch<product_kernels::Sum::one_product>(p, stream);
+}
+void product_split(const Problem& p, cudaStream_t stream) {
+  product_kernels::launch<product_kernels::Sum::three_products>(p, stream);
+}
+void product_promoted(const Problem& p, cudaStream_t stream) {
+  product_kernels::launch<product_kernels::Sum::three_promoted>(p, stream);
+}
 
 }  // namespace xgemm::lab::fp32

@@ -6,7 +6,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::fp32 {
-namespace {
+namespace split_kernels {
 
 constexpr int kThreads = 256;
 constexpr int kTop = 13;  // the row's largest value comes to [2^13, 2^14): as high as fp16 goes, with room for rounding up
@@ -36,9 +36,10 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Opera
 
 const NameKernel named("fp32 split pass", kernel, kThreads);
 
-}  // namespace
+}  // namespace split_kernels
 
 void split(const Operand& operand, int k, bool scaled, cudaStream_t stream) {
+  using namespace split_kernels;
   kernel<<<operand.rows, kThreads, 0, stream>>>(operand, k, scaled);
 }
 

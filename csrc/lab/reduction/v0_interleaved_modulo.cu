@@ -7,7 +7,7 @@
 #include "lab/reduction/reduction.h"
 
 namespace xgemm::lab::reduction {
-namespace {
+namespace v0 {
 
 template <class T>
 __global__ void kernel(const T* in, T* partials, std::int64_t n) {
@@ -31,9 +31,9 @@ void launch(const Pass<T>& p) {
 
 const NameKernel named("reduction v0_interleaved_modulo", kernel<float>, kThreads);
 
-}  // namespace
+}  // namespace v0
 
-void interleaved_modulo(const Pass<float>& p) { launch(p); }
-void interleaved_modulo(const Pass<Int>& p) { launch(p); }
+void interleaved_modulo(const Pass<float>& p) { v0::launch(p); }
+void interleaved_modulo(const Pass<Int>& p) { v0::launch(p); }
 
 }  // namespace xgemm::lab::reduction

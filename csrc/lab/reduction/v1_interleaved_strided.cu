@@ -9,7 +9,7 @@
 #include "lab/reduction/reduction.h"
 
 namespace xgemm::lab::reduction {
-namespace {
+namespace v1 {
 
 template <class T>
 __global__ void kernel(const T* in, T* partials, std::int64_t n) {
@@ -34,9 +34,9 @@ void launch(const Pass<T>& p) {
 
 const NameKernel named("reduction v1_interleaved_strided", kernel<float>, kThreads);
 
-}  // namespace
+}  // namespace v1
 
-void interleaved_strided(const Pass<float>& p) { launch(p); }
-void interleaved_strided(const Pass<Int>& p) { launch(p); }
+void interleaved_strided(const Pass<float>& p) { v1::launch(p); }
+void interleaved_strided(const Pass<Int>& p) { v1::launch(p); }
 
 }  // namespace xgemm::lab::reduction

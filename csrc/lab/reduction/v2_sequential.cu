@@ -7,7 +7,7 @@
 #include "lab/reduction/reduction.h"
 
 namespace xgemm::lab::reduction {
-namespace {
+namespace v2 {
 
 template <class T>
 __global__ void kernel(const T* in, T* partials, std::int64_t n) {
@@ -31,9 +31,9 @@ void launch(const Pass<T>& p) {
 
 const NameKernel named("reduction v2_sequential", kernel<float>, kThreads);
 
-}  // namespace
+}  // namespace v2
 
-void sequential(const Pass<float>& p) { launch(p); }
-void sequential(const Pass<Int>& p) { launch(p); }
+void sequential(const Pass<float>& p) { v2::launch(p); }
+void sequential(const Pass<Int>& p) { v2::launch(p); }
 
 }  // namespace xgemm::lab::reduction

@@ -7,7 +7,7 @@
 #include "lab/reduction/reduction.h"
 
 namespace xgemm::lab::reduction {
-namespace {
+namespace v3 {
 
 template <class T>
 __global__ void kernel(const T* in, T* partials, std::int64_t n) {
@@ -31,9 +31,9 @@ void launch(const Pass<T>& p) {
 
 const NameKernel named("reduction v3_first_add", kernel<float>, kThreads);
 
-}  // namespace
+}  // namespace v3
 
-void first_add(const Pass<float>& p) { launch(p); }
-void first_add(const Pass<Int>& p) { launch(p); }
+void first_add(const Pass<float>& p) { v3::launch(p); }
+void first_add(const Pass<Int>& p) { v3::launch(p); }
 
 }  // namespace xgemm::lab::reduction

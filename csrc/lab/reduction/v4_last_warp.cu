@@ -8,7 +8,7 @@
 #include "lab/reduction/reduction.h"
 
 namespace xgemm::lab::reduction {
-namespace {
+namespace v4 {
 
 /// Adds local[0 .. 64) into the value of lane 0. Called by all 32 lanes of warp 0.
 template <class T>
@@ -49,9 +49,9 @@ void launch(const Pass<T>& p) {
 
 const NameKernel named("reduction v4_last_warp", kernel<float>, kThreads);
 
-}  // namespace
+}  // namespace v4
 
-void last_warp(const Pass<float>& p) { launch(p); }
-void last_warp(const Pass<Int>& p) { launch(p); }
+void last_warp(const Pass<float>& p) { v4::launch(p); }
+void last_warp(const Pass<Int>& p) { v4::launch(p); }
 
 }  // namespace xgemm::lab::reduction

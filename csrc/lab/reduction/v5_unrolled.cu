@@ -8,7 +8,7 @@
 #include "lab/reduction/reduction.h"
 
 namespace xgemm::lab::reduction {
-namespace {
+namespace v5 {
 
 template <class T, unsigned kBlock>
 __global__ void __launch_bounds__(kBlock) kernel(const T* in, T* partials, std::int64_t n) {
@@ -43,9 +43,9 @@ void launch(const Pass<T>& p) {
 
 const NameKernel named("reduction v5_unrolled", kernel<float, kThreads>, kThreads);
 
-}  // namespace
+}  // namespace v5
 
-void unrolled(const Pass<float>& p) { launch(p); }
-void unrolled(const Pass<Int>& p) { launch(p); }
+void unrolled(const Pass<float>& p) { v5::launch(p); }
+void unrolled(const Pass<Int>& p) { v5::launch(p); }
 
 }  // namespace xgemm::lab::reduction

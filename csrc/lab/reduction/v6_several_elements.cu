@@ -8,7 +8,7 @@
 #include "lab/reduction/grid_stride.cuh"
 
 namespace xgemm::lab::reduction {
-namespace {
+namespace v6 {
 
 template <int kLoads, class T, unsigned kBlock>
 __global__ void __launch_bounds__(kBlock) kernel(const T* in, T* partials, std::int64_t n) {
@@ -44,9 +44,9 @@ void launch(const Pass<T>& p) {
 const NameKernel named("reduction v6_several_elements", kernel<2, float, kThreads>, kThreads),
     named_b("reduction v6b_eight_loads", kernel<8, float, kThreads>, kThreads);
 
-}  // namespace
+}  // namespace v6
 
-void several_elements(const Pass<float>& p) { launch(p); }
-void several_elements(const Pass<Int>& p) { launch(p); }
+void several_elements(const Pass<float>& p) { v6::launch(p); }
+void several_elements(const Pass<Int>& p) { v6::launch(p); }
 
 }  // namespace xgemm::lab::reduction

@@ -8,7 +8,7 @@
 #include "lab/reduction/grid_stride.cuh"
 
 namespace xgemm::lab::reduction {
-namespace {
+namespace v7 {
 
 struct Add {
   template <class T>
@@ -38,9 +38,9 @@ void launch(const Pass<T>& p) {
 
 const NameKernel named("reduction v7_shuffle", kernel<8, float>, kThreads);
 
-}  // namespace
+}  // namespace v7
 
-void shuffle(const Pass<float>& p) { launch(p); }
-void shuffle(const Pass<Int>& p) { launch(p); }
+void shuffle(const Pass<float>& p) { v7::launch(p); }
+void shuffle(const Pass<Int>& p) { v7::launch(p); }
 
 }  // namespace xgemm::lab::reduction

@@ -8,7 +8,7 @@
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm {
-namespace {
+namespace step_02 {
 
 constexpr int kTile = 32;
 
@@ -27,9 +27,10 @@ __global__ void __launch_bounds__(kTile* kTile) kernel(const __grid_constant__ P
 
 const NameKernel named("sgemm 02_coalesced", kernel, kTile* kTile);
 
-}  // namespace
+}  // namespace step_02
 
 void coalesced(const Problem& p, cudaStream_t stream) {
+  using namespace step_02;
   kernel<<<ceil_div(p.m, kTile) * ceil_div(p.n, kTile), dim3(kTile, kTile), 0, stream>>>(p);
 }
 

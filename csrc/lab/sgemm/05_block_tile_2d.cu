@@ -10,7 +10,7 @@
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm {
-namespace {
+namespace step_05 {
 
 constexpr int kBM = 128, kBN = 128, kBK = 16;  // the block's tile of C, and the step along k
 constexpr int kTM = 8, kTN = 8;                // the thread's square
@@ -52,9 +52,10 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
 
 const NameKernel named("sgemm 05_block_tile_2d", kernel, kThreads);
 
-}  // namespace
+}  // namespace step_05
 
 void block_tile_2d(const Problem& p, cudaStream_t stream) {
+  using namespace step_05;
   kernel<<<ceil_div(p.m, kBM) * ceil_div(p.n, kBN), kThreads, 0, stream>>>(p);
 }
 

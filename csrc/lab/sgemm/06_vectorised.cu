@@ -12,7 +12,7 @@
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm {
-namespace {
+namespace step_06 {
 
 constexpr int kBM = 128, kBN = 128, kBK = 16;
 constexpr int kTM = 8, kTN = 8;
@@ -67,9 +67,10 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
 
 const NameKernel named("sgemm 06_vectorised", kernel<true>, kThreads);
 
-}  // namespace
+}  // namespace step_06
 
 void vectorised(const Problem& p, cudaStream_t stream) {
+  using namespace step_06;
   const unsigned grid = ceil_div(p.m, kBM) * ceil_div(p.n, kBN);
   if (is_vectorisable(p))
     kernel<true><<<grid, kThreads, 0, stream>>>(p);

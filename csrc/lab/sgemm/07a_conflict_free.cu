@@ -10,7 +10,7 @@
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm {
-namespace {
+namespace step_07a {
 
 constexpr int kBM = 128, kBN = 128, kBK = 16;  // the block's tile
 constexpr int kWM = 64, kWN = 64;              // the warp's tile
@@ -70,9 +70,10 @@ __global__ void __launch_bounds__(kThreads, 3) kernel(const __grid_constant__ Pr
 
 const NameKernel named("sgemm 07a_conflict_free", kernel<true>, kThreads);
 
-}  // namespace
+}  // namespace step_07a
 
 void conflict_free(const Problem& p, cudaStream_t stream) {
+  using namespace step_07a;
   const unsigned grid = ceil_div(p.m, kBM) * ceil_div(p.n, kBN);
   if (is_vectorisable(p))
     kernel<true><<<grid, kThreads, 0, stream>>>(p);

@@ -11,7 +11,7 @@
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm {
-namespace {
+namespace step_07b {
 
 constexpr int kBM = 128, kBN = 128, kBK = 16;  // the block's tile
 constexpr int kWM = 64, kWN = 64;              // the warp's tile
@@ -88,9 +88,10 @@ __global__ void __launch_bounds__(kThreads, kVector ? 3 : 2) kernel(const __grid
 
 const NameKernel named("sgemm 07b_double_buffer", kernel<true>, kThreads);
 
-}  // namespace
+}  // namespace step_07b
 
 void double_buffer(const Problem& p, cudaStream_t stream) {
+  using namespace step_07b;
   const unsigned grid = ceil_div(p.m, kBM) * ceil_div(p.n, kBN);
   if (is_vectorisable(p))
     kernel<true><<<grid, kThreads, 0, stream>>>(p);

@@ -7,7 +7,7 @@
 #include "lab/softmax/block_reduce.cuh"
 
 namespace xgemm::lab::softmax {
-namespace {
+namespace step_01 {
 
 __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Problem p) {
   const float* x = p.x + blockIdx.x * p.cols;
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
 
 const NameKernel named("softmax naive", kernel, kThreads);
 
-}  // namespace
+}  // namespace step_01
 
 void naive(const Problem& p, cudaStream_t stream) { kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 

@@ -6,7 +6,7 @@
 #include "lab/softmax/block_reduce.cuh"
 
 namespace xgemm::lab::softmax {
-namespace {
+namespace step_02 {
 
 __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Problem p) {
   const float* x = p.x + blockIdx.x * p.cols;
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
 
 const NameKernel named("softmax safe", kernel, kThreads);
 
-}  // namespace
+}  // namespace step_02
 
 void safe(const Problem& p, cudaStream_t stream) { kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 

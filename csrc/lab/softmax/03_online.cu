@@ -9,7 +9,7 @@
 #include "lab/softmax/max_sum.cuh"
 
 namespace xgemm::lab::softmax {
-namespace {
+namespace step_03 {
 
 __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Problem p) {
   online_row<1>(p.x + blockIdx.x * p.cols, p.y + blockIdx.x * p.cols, p.cols);
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
 
 const NameKernel named("softmax online", kernel, kThreads);
 
-}  // namespace
+}  // namespace step_03
 
 void online(const Problem& p, cudaStream_t stream) { kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 

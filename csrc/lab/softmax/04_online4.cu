@@ -7,7 +7,7 @@
 #include "lab/softmax/max_sum.cuh"
 
 namespace xgemm::lab::softmax {
-namespace {
+namespace step_04 {
 
 __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Problem p) {
   online_row<4>(p.x + blockIdx.x * p.cols, p.y + blockIdx.x * p.cols, p.cols);
@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
 
 const NameKernel named("softmax online4", kernel, kThreads);
 
-}  // namespace
+}  // namespace step_04
 
 void online4(const Problem& p, cudaStream_t stream) { kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 

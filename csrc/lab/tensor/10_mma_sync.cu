@@ -11,7 +11,7 @@
 #include "lab/tensor/tensor.h"
 
 namespace xgemm::lab::tensor {
-namespace {
+namespace step_10 {
 
 constexpr int kBM = 128, kBN = 128, kBK = 64, kStages = 3, kThreads = 256;
 constexpr int kWM = 64, kWN = 32, kWarpsN = kBN / kWN;
@@ -77,9 +77,10 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
 
 const NameKernel named("tensor 10_mma_sync", kernel, kThreads, 2 * kStages * sizeof(Tile));
 
-}  // namespace
+}  // namespace step_10
 
 void mma_sync(const Problem& p, cudaStream_t stream) {
+  using namespace step_10;
   constexpr int kBytes = 2 * kStages * static_cast<int>(sizeof(Tile));
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   kernel<<<dim3(p.n / kBN, p.m / kBM), kThreads, kBytes, stream>>>(p);

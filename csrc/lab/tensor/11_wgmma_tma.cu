@@ -8,7 +8,7 @@
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::tensor {
-namespace {
+namespace step_11 {
 
 constexpr int kThreads = 2 * kWarpgroup;
 
@@ -43,9 +43,10 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
 
 const NameKernel named("tensor 11_wgmma_tma", kernel, kThreads);
 
-}  // namespace
+}  // namespace step_11
 
 void wgmma_tma(const Problem& p, cudaStream_t stream) {
+  using namespace step_11;
   kernel<<<dim3(p.n / kBoxRows, p.m / kBoxRows), kThreads, 0, stream>>>(p);
 }
 

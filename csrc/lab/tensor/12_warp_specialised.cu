@@ -9,7 +9,7 @@
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::tensor {
-namespace {
+namespace step_12 {
 
 constexpr int kBM = 128, kBN = 256, kStages = 4, kThreads = 3 * kWarpgroup;
 struct Slot {
@@ -69,9 +69,10 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
 
 const NameKernel named("tensor 12_warp_specialised", kernel, kThreads, sizeof(Shared));
 
-}  // namespace
+}  // namespace step_12
 
 void warp_specialised(const Problem& p, cudaStream_t stream) {
+  using namespace step_12;
   constexpr int kBytes = static_cast<int>(sizeof(Shared));
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   kernel<<<dim3(p.n / kBN, p.m / kBM), kThreads, kBytes, stream>>>(p);

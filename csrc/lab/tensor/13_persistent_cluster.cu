@@ -10,7 +10,7 @@
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::tensor {
-namespace {
+namespace step_13 {
 
 constexpr int kBM = 128, kBN = 256, kStages = 4, kThreads = 3 * kWarpgroup, kCluster = 2;
 struct Slot {
@@ -100,9 +100,10 @@ __global__ void __launch_bounds__(kThreads) __cluster_dims__(kCluster, 1, 1)
 
 const NameKernel named("tensor 13_persistent_cluster", kernel, kThreads, sizeof(Shared));
 
-}  // namespace
+}  // namespace step_13
 
 void persistent_cluster(const Problem& p, cudaStream_t stream) {
+  using namespace step_13;
   constexpr int kBytes = static_cast<int>(sizeof(Shared));
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   int device = 0, sms = 0;

@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
   /// Offset of the sum of (line, j) of w and x in a row-major m x n matrix.
   const auto offset = [&](int j) { return args.stream_b ? j * p.n + line : line * p.n + j; };
 
-#pragma unroll
+#pragma unroll 1
   for (int s = 0; s < kStages - 1; ++s) start_copy(s);
   Acc sums[kLines] = {}, off[kLines] = {};
   for (int slot = 0; now.chunk < end; slot = (slot + 1) % kStages) {

@@ -65,10 +65,9 @@ inline constexpr Tiles<6> kFp64Tiles{{
 }};
 
 /// mma.sync: half precision, then fp32 in TF32.
-enum class MmaTile : std::uint8_t { t16x64, t32x32, t64x64, tf32_64x64, tf32_128x64, tf32_64x128 };
-inline constexpr Tiles<6> kMmaTiles{{
+enum class MmaTile : std::uint8_t { t16x64, t64x64, tf32_64x64, tf32_128x64, tf32_64x128 };
+inline constexpr Tiles<5> kMmaTiles{{
     {"mma_16x64", 16, 64, 64, 4, 0.295, 0.199, 0.169},  // few rows
-    {"mma_32x32", 32, 32, 64, 4, 0.395, 0.179, 0.111},
     {"mma_64x64", 64, 64, 64, 4, 0.427, 0.373, 0.222},
     {"mma_tf32_64x64", 64, 64, 32, 3, 0.379, 0.363, 0.291},  // few rows or columns, one wave
     {"mma_tf32_128x64", 128, 64, 32, 2, 1.09, 0.49, 0.42},   // short K, batches
@@ -93,12 +92,11 @@ inline constexpr Tiles<2> kBf16x3Tiles{{
 }};
 
 /// wgmma on 16-bit operands.
-enum class WgmmaTile : std::uint8_t { t128x256, t128x192, t128x128, t128x64, t64x64, t64x32 };
-inline constexpr Tiles<6> kWgmmaTiles{{
+enum class WgmmaTile : std::uint8_t { t128x256, t128x192, t128x128, t64x64, t64x32 };
+inline constexpr Tiles<5> kWgmmaTiles{{
     kHalfRates("wgmma_128x256", 128, 256, 64),  // the least shared-memory and L2 traffic per product
     kHalfRates("wgmma_128x192", 128, 192, 64),  // half precision: where it fills whole waves
     kHalfRates("wgmma_128x128", 128, 128, 64),  // fewer columns, or fp32: room for the promoted sums
-    kHalfRates("wgmma_128x64", 128, 64, 128),   // small products: enough tiles for all SMs
     kHalfRates("wgmma_64x64", 64, 64, 128),     // few rows: limited by reading B; smaller products
     kHalfRates("wgmma_64x32", 64, 32, 128),     // half precision, a K-major B
 }};

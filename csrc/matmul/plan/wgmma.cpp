@@ -46,7 +46,7 @@ bool has_instance(const Problem& p, WgmmaTile tile, int parts, bool k_major_b, s
   if (t.n > 128 && in_cta > 1) return false;      // no registers for a second sum
   if (parts == 0) return t.n >= 64 || k_major_b;  // a row of 32 columns along n is too short for the 128-byte swizzle
   if (parts == 1) return t.m == 128 && tile != WgmmaTile::t128x192;
-  return tile == WgmmaTile::t128x128 || tile == WgmmaTile::t128x64 || decode;
+  return tile == WgmmaTile::t128x128 || decode;
 }
 
 /// Times of wgmma/kernel.cuh's tiles, with operands as the kernel loads them: in fp16 `parts`, or half precision (0).

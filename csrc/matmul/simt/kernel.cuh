@@ -168,15 +168,14 @@ __global__ void __launch_bounds__(shape(kSimtTile).threads(), simt::blocks_per_s
     load_a.store(tile_a);
     load_b.store(tile_b);
     __syncthreads();
-    int buffer = 0;
-    for (left -= kBK; left > 0; left -= kBK) {
-      load_a.fetch(left);
-      load_b.fetch(left);
-      multiply(buffer, true);
-      buffer ^= 1;
+    for (int buffer = 0;; buffer ^= 1) {
+      left -= kBK;
+      const bool more = left > 0;
+      if (more) load_a.fetch(left), load_b.fetch(left);
+      multiply(buffer, more);  // its one call: hundreds of instructions, and most of the time to compile this kernel
+      if (!more) break;
       __syncthreads();
     }
-    multiply(buffer, false);
 
     // Finished sums leave the registers at once: the code below needs many addresses and is not hot.
     const bool add = args.splits == 1 && chunk > 0;

@@ -39,35 +39,30 @@ struct Producer {
     int row, column, batch_a, batch_b, shift_a, shift_b;
   };
 
-  /// Loads a slot. A box holds one k-block of all lines of a K-major operand, or all k-blocks of 64 lines of an MN-major one.
+  /// Loads an operand's part of a slot. A box holds one k-block of all lines of a K-major operand, or all k-blocks of 64 lines
+  /// of an MN-major one.
+  template <bool kKMajor, bool kMayShare, int kLines>
+  __device__ __forceinline__ void load_parts(unsigned char* target, const CUtensorMap& map, ptx::Barrier* landed, int line,
+                                             int shift, int batch, int k) const {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part, target += kConfig.blocks * kLines * kRowBytes)
+#pragma unroll
+      for (int i = 0; i < (kKMajor ? kConfig.blocks : kLines / 64); ++i) {
+        unsigned char* const to = target + shift * kRowBytes;
+        if constexpr (kKMajor)
+          load<kMayShare>(to + i * kLines * kRowBytes, map, landed, k + kWgmmaTileK * i, line + shift, batch + part);
+        else
+          load<kMayShare>(to + i * kConfig.piece_bytes(), map, landed, line + 64 * i, k + shift, batch + part);
+      }
+  }
   __device__ __forceinline__ void load_slot(unsigned char* target, ptx::Barrier* landed, const Place& at, int k) const {
     ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
-#pragma unroll
-    for (int part = 0; part < kParts; ++part, target += kConfig.blocks * kConfig.bytes_a()) {
-      unsigned char* const to = target + at.shift_a * kRowBytes;
-#pragma unroll
-      for (int i = 0; i < (kConfig.k_major_a ? kConfig.blocks : kConfig.tile_m / 64); ++i) {
-        if constexpr (kConfig.k_major_a)
-          load<kMayShareA>(to + i * kConfig.bytes_a(), g.a, landed, k + kWgmmaTileK * i, at.row + at.shift_a, at.batch_a + part);
-        else
-          load<kMayShareA>(to + i * kConfig.piece_bytes(), g.a, landed, at.row + 64 * i, k + at.shift_a, at.batch_a + part);
-      }
-    }
-#pragma unroll
-    for (int part = 0; part < kParts; ++part, target += kConfig.blocks * kConfig.bytes_b()) {
-      unsigned char* const to = target + at.shift_b * kRowBytes;
-#pragma unroll
-      for (int i = 0; i < (kConfig.k_major_b ? kConfig.blocks : kConfig.tile_n / 64); ++i) {
-        if constexpr (kConfig.k_major_b)
-          load<kMayShareB>(to + i * kConfig.bytes_b(), g.b, landed, k + kWgmmaTileK * i, at.column + at.shift_b,
-                           at.batch_b + part);
-        if constexpr (kConfig.gated)
-          ptx::tma_load(target + i * kConfig.bytes_b() + kConfig.columns() * kRowBytes, &g.gate.up, landed, k + kWgmmaTileK * i,
-                        at.column, at.batch_b + part);
-        if constexpr (!kConfig.k_major_b)
-          load<kMayShareB>(to + i * kConfig.piece_bytes(), g.b, landed, at.column + 64 * i, k + at.shift_b, at.batch_b + part);
-      }
-    }
+    load_parts<kConfig.k_major_a, kMayShareA, kConfig.tile_m>(target, g.a, landed, at.row, at.shift_a, at.batch_a, k);
+    target += kParts * kConfig.blocks * kConfig.bytes_a();
+    load_parts<kConfig.k_major_b, kMayShareB, kConfig.tile_n>(target, g.b, landed, at.column, at.shift_b, at.batch_b, k);
+    if constexpr (kConfig.gated)
+      load_parts<true, false, kConfig.tile_n>(target + kConfig.columns() * kRowBytes, g.gate.up, landed, at.column, 0, at.batch_b,
+                                              k);
   }
 
   __device__ __forceinline__ void load_item(int index) {

@@ -38,7 +38,6 @@ void check(std::uint64_t seed) {
 int main(int argc, char** argv) {
   return run_seeds(argc, argv, [&](std::uint64_t seed) {
     check<half, MmaTile::t16x64>(seed);
-    check<bf16, MmaTile::t32x32>(seed);
     check<bf16, MmaTile::t64x64>(seed);
     check<float, MmaTile::tf32_64x64>(seed);
     check<float, MmaTile::tf32_128x64>(seed);

@@ -147,7 +147,7 @@ void check_fp32(std::uint64_t seed) {
     p.prepared_b = prepared->data();
   }
   std::optional<Buffer<float>> first;
-  for (const char* const tile : {"wgmma_128x128", "wgmma_64x64", "wgmma_128x64", "wgmma_128x256"}) {
+  for (const char* const tile : {"wgmma_128x128", "wgmma_64x64", "wgmma_128x256"}) {
     auto plan = offer_wgmma({p, gpu, tile});
     require(plan.has_value(), "a plan");
     if (info(plan->tile).name != tile || random.one_in(2)) continue;
