@@ -3,6 +3,7 @@
 Groups: products of up to 64 rows and of 512 rows and more (layers and random shapes), attention, reductions.
 """
 
+import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,8 +14,8 @@ import torch
 import torch_ext
 from benchmarks import attention, logsumexp, matmul, random_shapes, softmax
 from benchmarks import sum as sum_benchmark
-from benchmarks.common import Case, Options, main
-from benchmarks.tables import BATCH_INVARIANT
+from benchmarks.common import Case, Contender, Options, main
+from benchmarks.tables import BATCH_INVARIANT, OTHER_MODE
 
 OP = BATCH_INVARIANT
 SOURCES = random_shapes.SOURCES
@@ -30,10 +31,18 @@ def named(rows: int) -> str | None:
     return "up to 64 rows" if rows <= FEW[-1] else "512 rows and more" if rows >= MANY[0] else None
 
 
+def of_the_other_library(case: Case) -> list[Contender]:
+    """torch.matmul of bf16 matrices while batch_invariant_ops replaces aten::mm, if that library is there."""
+    if importlib.util.find_spec(OTHER_MODE) is None or case.dtype != BF16 or not isinstance(case.shape.get("m"), int):
+        return []
+    context = importlib.import_module(OTHER_MODE).set_batch_invariant_mode
+    return [replace(peer, name=OTHER_MODE, context=context) for peer in case.contenders if peer.name == "torch"]
+
+
 def in_the_mode(case: Case, group: str) -> Case:
     """The case with our call in the mode, the same call without it, and torch's operators."""
     ours, *peers = case.contenders
-    peers = [peer for peer in peers if not peer.name.startswith("xgemm")]
+    peers = [peer for peer in peers if not peer.name.startswith("xgemm")] + of_the_other_library(case)
     mine = replace(ours, context=torch_ext.batch_invariant)
     contenders = [mine, replace(ours, name="xgemm_default"), *peers]
     return replace(case, contenders=contenders, groups=(group,), rotating=True, eager=False, baseline=None)

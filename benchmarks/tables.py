@@ -27,6 +27,9 @@ OPS = [
 ]
 RANDOM_SHAPES = "random_shapes"  # every op, on shapes that a seed draws
 BATCH_INVARIANT = "batch_invariant"  # the mode beside the default
+OTHER_MODE = (
+    "batch_invariant_ops"  # another library's mode: https://github.com/thinking-machines-lab/batch_invariant_ops
+)
 MODELS, TRAINING, CPU = "models", "training", "cpu"  # whole models and training steps on the GPU; every op on a CPU
 LADDERS = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_softmax", "lab_attention"]
 LAB = [
@@ -231,9 +234,20 @@ def batch_invariant_table(results: Results) -> str:
             if ratios:
                 mean, (worst, case) = geomean([ratio for ratio, _ in ratios]), ratios[0]
                 of_peer = ratio_cells(groups)
-                cells = [f"{mean:.2f}", f"{worst:.2f}: {case}", of_peer[1], of_peer[-1]]
+                theirs = [group[OTHER_MODE]["us"] / group[OURS]["us"] for group in groups if OTHER_MODE in group]
+                other = f"{geomean(theirs):.2f}" if theirs else ""
+                cells = [f"{mean:.2f}", f"{worst:.2f}: {case}", of_peer[1], of_peer[-1], other]
                 table.append([name, f"{dtype} {mode or ''}".strip(), of_peer[0], *cells])
-    heads = ["group", "dtype", "cases", "default: geomean", "worst", "best peer: geomean", "worst"]
+    heads = [
+        "group",
+        "dtype",
+        "cases",
+        "default: geomean",
+        "worst",
+        "best peer: geomean",
+        "worst",
+        f"{OTHER_MODE}: geomean",
+    ]
     return f"{provenance(document)}\n\n{markdown(heads, table)}" if table else ""
 
 
