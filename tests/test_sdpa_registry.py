@@ -261,7 +261,7 @@ def gradients(call: Callable, tensors: tuple, upstream: torch.Tensor) -> tuple[t
 
 def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options) -> torch.Tensor:
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return F.scaled_dot_product_attention(q, k, v, enable_gqa=q.shape[1] != k.shape[1], **options)
+        return F.scaled_dot_product_attention(q, k, v, enable_gqa=bool(q.shape[1] != k.shape[1]), **options)
 
 
 def check_gradients(call: Callable, tensors: tuple, *, served: list, is_causal: bool = False, scale=None) -> None:

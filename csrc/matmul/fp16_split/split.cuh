@@ -45,7 +45,7 @@ struct SplitArguments {
 namespace split_detail {
 
 inline constexpr int kThreads = 256;
-inline constexpr int kAtOnce = 8;  // loads of a thread in flight
+inline constexpr int kAtOnce = 4;  // loads of a thread in flight
 inline constexpr float kLowScale = 1 / kLowUnit;
 inline constexpr int kHeld = 8;  // quads of a thread in registers
 
@@ -64,19 +64,44 @@ struct Count {
   __device__ __forceinline__ unsigned nonzero() const { return filled >> 16; }
 };
 
-template <int kParts>
-__device__ __forceinline__ void split(float x, const Scale& scale, half& hi, half& lo, Count& count) {
-  const float scaled = x * scale.first * scale.second;
-  hi = __float2half_rn(scaled);
-  const float rest = scaled - __half2float(hi);  // exact
-  const float magnitude = fabsf(scaled);
-  count.filled += (magnitude >= (kParts == 2 ? 1.f : 32.f) ? 1u : 0u) + (x != 0.f ? 1u << 16 : 0u);
-  float lost = rest;
-  if constexpr (kParts == 2) {
-    lo = __float2half_rn(rest * kLowScale);
-    lost = rest * kLowScale - __half2float(lo);
+__device__ __forceinline__ unsigned bits_of(half2 x) { return *reinterpret_cast<unsigned*>(&x); }
+
+/// Four elements in parts; scale(i) and *count(i) are those of element i's line.
+template <int kParts, class ScaleAt, class CountAt>
+__device__ __forceinline__ void split(const Vector<float, 4>& x, const ScaleAt& scale, const CountAt& count,
+                                      Vector<unsigned, 2>& hi, Vector<unsigned, 2>& lo) {
+  constexpr float kDense = kParts == 2 ? 1.f : 32.f, kExact = 0x1p-14f;
+  float scaled[4], rest[4], lost[4], least = 1.f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const Scale s = scale(i);
+    scaled[i] = x[i] * s.first * s.second;
+    least = fminf(least, fabsf(scaled[i]));
+    Count* const c = count(i);
+    if (fabsf(scaled[i]) >= kDense) c->filled += 1;
+    if (x[i] != 0.f) c->filled += 1u << 16;
   }
-  count.lossy += magnitude < 0x1p-14f && (lost != 0.f || (scaled == 0.f && x != 0.f));
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const half2 high = __floats2half2_rn(scaled[2 * i], scaled[2 * i + 1]);
+    hi[i] = bits_of(high);
+    const float2 of_hi = __half22float2(high);
+    rest[2 * i] = scaled[2 * i] - of_hi.x, rest[2 * i + 1] = scaled[2 * i + 1] - of_hi.y;  // exact
+    if constexpr (kParts == 2) {
+      rest[2 * i] *= kLowScale, rest[2 * i + 1] *= kLowScale;
+      const half2 low = __floats2half2_rn(rest[2 * i], rest[2 * i + 1]);
+      lo[i] = bits_of(low);
+      lost[2 * i] = rest[2 * i] - __low2float(low), lost[2 * i + 1] = rest[2 * i + 1] - __high2float(low);
+    } else {
+      lost[2 * i] = rest[2 * i], lost[2 * i + 1] = rest[2 * i + 1];
+    }
+  }
+  if (least >= kExact) return;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float of_x = scaled[i] == 0.f ? x[i] : lost[i];
+    if (fabsf(scaled[i]) < kExact && of_x != 0.f) count(i)->lossy += 1;
+  }
 }
 
 /// Records a line's statistics. Called by one thread. Ordinary lines cost no atomic.
@@ -164,11 +189,10 @@ __device__ __forceinline__ void split_rows(const SplitArguments& s, unsigned cta
   half* const hi_out = s.out + kParts * batch * plane + line * s.ld;
   Count count;
   const auto convert = [&](const Vector<float, 4>& x, int k) {
-    Vector<half, 4> hi, lo;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) split<kParts>(x[i], scale, hi[i], lo[i], count);
-    store_vector(hi_out + k, hi);
-    if constexpr (kParts == 2) store_vector(hi_out + plane + k, lo);
+    Vector<unsigned, 2> hi, lo;
+    split<kParts>(x, [&](int) { return scale; }, [&](int) { return &count; }, hi, lo);
+    store_vector(reinterpret_cast<unsigned*>(hi_out + k), hi);
+    if constexpr (kParts == 2) store_vector(reinterpret_cast<unsigned*>(hi_out + plane + k), lo);
   };
 #pragma unroll
   for (int h = 0; h < kHeld; ++h)
@@ -271,11 +295,10 @@ __device__ __forceinline__ void split_columns(const SplitArguments& s, unsigned 
     const auto scale = [&](int i) { return Scale(tops[min(strip.line - strip.first + i, s.lines - strip.first - 1)]); };
     const Scale scales[4] = {scale(0), scale(1), scale(2), scale(3)};
     strip.each(s, [&](const Vector<float, 4>& x, int k) {
-      Vector<half, 4> hi, lo;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) split<kParts>(x[i], scales[i], hi[i], lo[i], count[i]);
-      store_vector(hi_out + k * s.ld, hi);
-      if constexpr (kParts == 2) store_vector(hi_out + plane + k * s.ld, lo);
+      Vector<unsigned, 2> hi, lo;
+      split<kParts>(x, [&](int i) { return scales[i]; }, [&](int i) { return &count[i]; }, hi, lo);
+      store_vector(reinterpret_cast<unsigned*>(hi_out + k * s.ld), hi);
+      if constexpr (kParts == 2) store_vector(reinterpret_cast<unsigned*>(hi_out + plane + k * s.ld), lo);
     });
   }
   const auto add = [](unsigned a, unsigned b) { return a + b; };
@@ -338,7 +361,7 @@ __global__ void __launch_bounds__(split_detail::kThreads, 3)
 
 /// The second launch: columns, those first that the first launch has read last, which L2 still has.
 template <int kParts>
-__global__ void __launch_bounds__(split_detail::kThreads, 2)
+__global__ void __launch_bounds__(split_detail::kThreads, 3)
     split_operand_columns(const __grid_constant__ split_detail::SplitPass pass) {
   ptx::grid_wait();
   ptx::grid_release();
