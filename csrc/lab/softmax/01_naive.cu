@@ -24,6 +24,6 @@ const NameKernel named("softmax naive", kernel, kThreads);
 
 }  // namespace step_01
 
-void naive(const Problem& p, cudaStream_t stream) { kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
+void naive(const Problem& p, cudaStream_t stream) { step_01::kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 
 }  // namespace xgemm::lab::softmax

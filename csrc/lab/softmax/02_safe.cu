@@ -27,6 +27,6 @@ const NameKernel named("softmax safe", kernel, kThreads);
 
 }  // namespace step_02
 
-void safe(const Problem& p, cudaStream_t stream) { kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
+void safe(const Problem& p, cudaStream_t stream) { step_02::kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 
 }  // namespace xgemm::lab::softmax

@@ -19,6 +19,6 @@ const NameKernel named("softmax online", kernel, kThreads);
 
 }  // namespace step_03
 
-void online(const Problem& p, cudaStream_t stream) { kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
+void online(const Problem& p, cudaStream_t stream) { step_03::kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 
 }  // namespace xgemm::lab::softmax

@@ -17,6 +17,8 @@ const NameKernel named("softmax online4", kernel, kThreads);
 
 }  // namespace step_04
 
-void online4(const Problem& p, cudaStream_t stream) { kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
+void online4(const Problem& p, cudaStream_t stream) {
+  step_04::kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p);
+}
 
 }  // namespace xgemm::lab::softmax
