@@ -1,8 +1,8 @@
 """Every operator on shapes that nobody chose: a seed alone draws them. Operands rotate past the L2, in CUDA graphs.
 
 Sizes are uniform in their logarithm. The same products are measured in each dtype and precision: M from 1, N and K from
-32 to 16384, six of ten of them multiples of 8, the four layouts in turn, every fifth a batch. Reductions have one to
-four dims, of which any set is reduced.
+32 to 16384, six of ten of them multiples of 8, the four layouts in turn, every fifth a batch; beside
+them the backward products of layers as models have them. Reductions have one to four dims, of which any set is reduced.
 """
 
 import math
@@ -29,6 +29,9 @@ PRODUCTS, LAYERS, REDUCTIONS, SOFTMAXES, ATTENTIONS = (
     20,
     15,
 )  # cases a seed; of products a dtype and precision
+GRADIENTS = 8  # of each kind
+# Of BERT, GPT-2, ViT, Llama, U-Nets and small MLPs.
+WIDTHS = (64, 128, 256, 320, 512, 640, 768, 1024, 1280, 2048, 2304, 3072, 4096, 8192)
 LAYOUTS = ("nn", "nt", "tn", "tt")
 MOST_FLOPS, MOST_FLOPS_FP64, MOST_BYTES = 1e12, 3e11, 1 << 30  # of one call
 REDUCED = ("sum", "mean", "amax", "argmax", "logsumexp")
@@ -66,6 +69,15 @@ def layers(seed: int) -> Iterator[tuple[int, int, int, str]]:
     for _ in range(LAYERS):
         size, wide = (logarithmic(draw, 64, 16384) // 8 * 8 for _ in range(2))
         yield logarithmic(draw, 1, 8192), size, wide, draw.choice(list(linear.ACTIVATIONS))
+
+
+def gradients(seed: int) -> Iterator[tuple[str, matmul.Shape]]:
+    """The two products of a layer's backward, by the layer's sizes: with K = tokens, and with K = outputs."""
+    draw = random.Random(f"gradients {seed}")
+    for _ in range(GRADIENTS):
+        inputs, outputs, tokens = draw.choice(WIDTHS), draw.choice(WIDTHS), logarithmic(draw, 128, 16384)
+        yield "weight gradients", matmul.Shape(outputs, inputs, tokens, layout="tn")
+        yield "input gradients", matmul.Shape(tokens, inputs, outputs)
 
 
 def tensors(draw: random.Random) -> tuple[int, ...]:
@@ -144,6 +156,9 @@ def cases(options: Options) -> list[Case]:
             aligned = shape.n % 8 == 0 and shape.k % 8 == 0
             detail = "batched" if shape.batch > 1 else shape.layout if aligned else "unaligned"
             add("matmul", matmul.case(shape, dtype, mode, options), "matmul", f"matmul, {detail}")
+    for kind, shape in gradients(seed):
+        for dtype, mode in [(torch.float32, "highest"), (torch.bfloat16, None)]:
+            add("matmul", matmul.case(shape, dtype, mode, options), "matmul, gradients", f"matmul, {kind}")
     for layer in layers(seed):
         for dtype in (torch.float32, torch.bfloat16):
             add("linear", linear.case(*layer, dtype, options), "linear")

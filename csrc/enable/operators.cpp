@@ -3,7 +3,7 @@
 //
 // Registered over torch's kernels at the dispatcher's keys CUDA and CPU. A call that is not ours (dtype, shape, strides of the
 // result, what is faster there) goes to torch's kernel. Operators with a Scalar argument, which the stable interface does not
-// have, are registered in Python and come here as xgemm_aten::addmm and its like, which return nothing if torch has to serve.
+// have, are registered in Python and come here as xgemm_aten::addmm and its like, which return None if torch has to serve.
 #include <algorithm>
 #include <limits>
 #include <list>
@@ -125,7 +125,7 @@ Precision precision_of(const TensorView& a) {
 }
 
 /// Has the GPU tensor cores that these kernels use, or are the products ones of CUDA cores in torch, too?
-bool pays(const TensorView& a) {
+bool pays([[maybe_unused]] const TensorView& a) {
 #ifdef XGEMM_WITH_CUDA
   if (a.cuda && !in_order() && device_properties(a.device_index).major != 9)
     return a.dtype == ScalarType::Float && precision_of(a) == Precision::highest;
@@ -171,11 +171,11 @@ Tensor product_into(const Tensor& a, const Tensor& b, const Tensor& out) {
   return product<op>(a, b, &out);
 }
 
-/// addmm, baddbmm, addmv: beta * input + alpha * (a @ b), or nothing if torch has to serve.
+/// addmm, baddbmm, addmv: beta * input + alpha * (a @ b), or an undefined tensor if torch has to serve.
 template <Op op>
-std::optional<Tensor> product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha,
-                                  const std::optional<Tensor>& out) {
-  if (serving) return {};
+Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha,
+                   const std::optional<Tensor>& out) {
+  if (serving) return Tensor();
   const TensorView vi = view(name_of(op), "self", input), va = view(name_of(op), "mat1", a), vb = view(name_of(op), "mat2", b);
   const std::optional<TensorView> vo = view_of_out(op, out ? &*out : nullptr);
   const auto by = [&] {
@@ -195,15 +195,10 @@ std::optional<Tensor> product_sum(const Tensor& input, const Tensor& a, const Te
     if (!va.cuda && op != Op::addmm) return By::cpu;
     return pays(va) ? By::xgemm : By::faster;
   }();
-  bool ours = true;
-  const Tensor result = answer(
+  return answer(
       op, by, vo ? &*vo : nullptr, {&vi, &va, &vb},
       [&](const Tensor* to) { return matmul::addmm(name_of(op), input, a, b, beta, alpha, precision_of(va), to); },
-      [&] {
-        ours = false;
-        return input;
-      });
-  return ours ? std::optional(result) : std::nullopt;
+      [] { return Tensor(); });
 }
 
 // ---- softmax ----
@@ -472,9 +467,9 @@ STABLE_TORCH_LIBRARY(xgemm_aten, m) {
   m.def("counts(bool reset) -> str");
   m.def("is_ours(str op, Tensor x) -> bool");
   m.def("count(str op, bool ours) -> bool");
-  m.def("addmm(Tensor self, Tensor mat1, Tensor mat2, float beta=1, float alpha=1, Tensor? out=None) -> Tensor?");
-  m.def("baddbmm(Tensor self, Tensor batch1, Tensor batch2, float beta=1, float alpha=1, Tensor? out=None) -> Tensor?");
-  m.def("addmv(Tensor self, Tensor mat, Tensor vec, float beta=1, float alpha=1, Tensor? out=None) -> Tensor?");
+  m.def("addmm(Tensor self, Tensor mat1, Tensor mat2, float beta=1, float alpha=1, Tensor? out=None) -> Tensor");
+  m.def("baddbmm(Tensor self, Tensor batch1, Tensor batch2, float beta=1, float alpha=1, Tensor? out=None) -> Tensor");
+  m.def("addmv(Tensor self, Tensor mat, Tensor vec, float beta=1, float alpha=1, Tensor? out=None) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(xgemm_aten, CompositeExplicitAutograd, m) {

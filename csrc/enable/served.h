@@ -9,7 +9,7 @@
 
 namespace xgemm::enable {
 
-/// Operators, each with its `.out` overload. Attention's are registered in Python, which asks and counts here.
+/// Operators, most with an `.out` overload. Those that are registered in Python ask and count here.
 enum class Op : std::uint8_t {
   mm,
   bmm,

@@ -289,7 +289,7 @@ std::optional<WgmmaPlan> offer_wgmma(const Question& q) {
   us = consider_few_rows(q, splits, us, plan);
   plan.seconds = 1e-6 * us;
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
-  if (plan.parts == 2) {  // about 1024, or 1/32 of K: both levels of sums stay short
+  if (plan.parts == 2) {  // about 1024, or 1/32 of K: the tensor core truncates the small products' sum
     const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));
     plan.chunk = round_up(ceil_div(plan.split_length, chunks), kWgmmaTileK);
   }

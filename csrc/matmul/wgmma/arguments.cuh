@@ -83,7 +83,7 @@ struct WgmmaArguments {
   } tiles;
   int slot_bytes;  ///< that TMA loads into one slot
   struct {
-    int blocks, chunk_blocks, split_blocks;  ///< k-blocks of K, of a promoted sum, of a split
+    int blocks, chunk_blocks, split_blocks;  ///< k-blocks of K, of a sum of small products, of a split
     int splits, cluster_splits;
   } k;
   struct {
