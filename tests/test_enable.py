@@ -161,11 +161,16 @@ def test_what_is_left_to_torch(device: torch.device, enabled: Enabled) -> None:
     x = inputs(device, 4, 4)
     with pytest.raises(RuntimeError, match="value cannot be converted to type"):
         torch.addmm(x, x, x, alpha=1e300)
+    exotic = torch.zeros(4, 4, device=device, dtype=torch.uint8).view(torch.float8_e8m0fnu)
+    for call in (lambda: exotic.sum(0), lambda: torch.mm(exotic, exotic), lambda: aten._softmax(exotic, 0, False)):
+        with pytest.raises(RuntimeError, match=r"not (implemented|supported)|expected .* dtype|Float8") as error:
+            call()
+        assert "xgemm" not in str(error.value)
     permuted = inputs(device, 3, 4, 5).permute(2, 0, 1)
     assert permuted.sum(0).stride() == permuted.double().sum(0).stride()
     calls = enabled.calls
     assert calls["sum", "torch: dtype"] >= 1 and calls["argmax", "torch: dtype"] == 1
-    assert calls["mm", "torch: dtype"] == 1 and calls["sum", "torch: strides"] >= 1
+    assert calls["mm", "torch: dtype"] == 2 and calls["sum", "torch: strides"] >= 1
     assert "torch: dtype" in str(enabled)
 
 

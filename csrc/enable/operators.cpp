@@ -37,6 +37,19 @@ bool in_order() {
 
 bool is_floating(ScalarType t) { return std::find(kFloating.begin(), kFloating.end(), t) != kFloating.end(); }
 
+/// Has `t` a dtype that can be ours? Others go to torch unread: the stable ABI does not name all of them.
+bool can_be_ours(const Tensor& t) {
+  std::int32_t dtype = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(t.get(), &dtype));
+  return dtype == aoti_torch_dtype_float32() || dtype == aoti_torch_dtype_bfloat16() || dtype == aoti_torch_dtype_float16() ||
+         dtype == aoti_torch_dtype_float64();
+}
+bool on_gpu(const Tensor& t) {
+  std::int32_t device = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(t.get(), &device));
+  return device == aoti_torch_device_type_cuda();
+}
+
 /// Is a call of `dtype` ours as far as the settings go?
 By by_settings(Op op, ScalarType dtype) {
   if (!is_floating(dtype)) return By::dtype;
@@ -143,13 +156,14 @@ By by_operands(Op op, const TensorView& a, const TensorView& b, std::int64_t dim
 
 template <Op op>
 Tensor product(const Tensor& a, const Tensor& b, const Tensor* out) {
-  const TensorView va = view(name_of(op), "self", a), vb = view(name_of(op), "mat2", b);
-  const std::optional<TensorView> vo = view_of_out(op, out);
   const auto torch = [&] {
-    const Previous& p = previous(va.cuda);
+    const Previous& p = previous(on_gpu(a));
     return (op == Op::mm ? p.mm : p.bmm)(out, a.get(), b.get());
   };
   if (serving) return torch();
+  if (!can_be_ours(a) || !can_be_ours(b) || (out && !can_be_ours(*out))) return count(op, By::dtype), torch();
+  const TensorView va = view(name_of(op), "self", a), vb = view(name_of(op), "mat2", b);
+  const std::optional<TensorView> vo = view_of_out(op, out);
   constexpr std::int64_t kDims = op == Op::mm ? 2 : 3;
   By by = by_operands(op, va, vb, kDims);
   if (by == By::xgemm && vo) {
@@ -176,6 +190,8 @@ template <Op op>
 Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha,
                    const std::optional<Tensor>& out) {
   if (serving) return Tensor();
+  if (!can_be_ours(input) || !can_be_ours(a) || !can_be_ours(b) || (out && !can_be_ours(*out)))
+    return count(op, By::dtype), Tensor();
   const TensorView vi = view(name_of(op), "self", input), va = view(name_of(op), "mat1", a), vb = view(name_of(op), "mat2", b);
   const std::optional<TensorView> vo = view_of_out(op, out ? &*out : nullptr);
   const auto by = [&] {
@@ -206,13 +222,14 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
 template <bool log>
 Tensor softmax_of(const Tensor& x, std::int64_t dim, bool half_to_float, const Tensor* out) {
   constexpr Op op = log ? Op::log_softmax : Op::softmax;
-  const TensorView v = view(name_of(op), "self", x);
-  const std::optional<TensorView> vo = view_of_out(op, out);
   const auto torch = [&] {
-    const Previous& p = previous(v.cuda);
+    const Previous& p = previous(on_gpu(x));
     return (log ? p.log_softmax : p.softmax)(out, x.get(), dim, half_to_float);
   };
   if (serving) return torch();
+  if (!can_be_ours(x) || (out && !can_be_ours(*out))) return count(op, By::dtype), torch();
+  const TensorView v = view(name_of(op), "self", x);
+  const std::optional<TensorView> vo = view_of_out(op, out);
   const ScalarType dtype = half_to_float ? ScalarType::Float : v.dtype;
   By by = by_settings(op, v.dtype);
   if (by == By::xgemm && half_to_float && (!v.cuda || v.dtype != ScalarType::Half)) by = By::dtype;
@@ -241,6 +258,9 @@ Tensor softmax_into(const Tensor& x, std::int64_t dim, bool half_to_float, const
 FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,
                                 bool want_lse, double dropout, bool causal, std::optional<double> scale) {
   constexpr Op op = Op::efficient_attention;
+  const auto torch = [&] { return previous(on_gpu(q)).efficient_attention(q, k, v, bias, want_lse, dropout, causal, scale); };
+  if (serving) return torch();
+  if (!can_be_ours(q) || !can_be_ours(k) || !can_be_ours(v)) return count(op, By::dtype), torch();
   const TensorView vq = view(name_of(op), "query", q), vk = view(name_of(op), "key", k), vv = view(name_of(op), "value", v);
   const auto by = [&] {
     if (const By settings = by_settings(op, vq.dtype); settings != By::xgemm) return settings;
@@ -257,10 +277,7 @@ FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& 
 #endif
     return By::xgemm;
   }();
-  if (by != By::xgemm || serving) {
-    if (!serving) count(op, by);
-    return previous(vq.cuda).efficient_attention(q, k, v, bias, want_lse, dropout, causal, scale);
-  }
+  if (by != By::xgemm) return count(op, by), torch();
   const Serving guard;
   static const std::string kAlignment = "top_left", kPrecision = "highest";
   static const std::vector<std::int64_t> kWindow = {-1, -1};
@@ -300,6 +317,7 @@ template <class Torch>
 Tensor reduced(Op op, reduce::Kind kind, const Tensor& x, ShapeRef dims, bool all, bool keepdim,
                const std::optional<ScalarType>& dtype, const Tensor* out, const Torch& torch) {
   if (serving) return torch(out);
+  if (!can_be_ours(x)) return count(op, By::dtype), torch(out);
   const TensorView v = view(name_of(op), "self", x);
   const bool index = kind == reduce::Kind::argmax || kind == reduce::Kind::argmin;
   By by = by_settings(op, v.dtype);
@@ -331,7 +349,7 @@ Tensor sum_of(const Tensor& x, const Dims& dim, bool keepdim, const std::optiona
   const ShapeRef dims = dim ? ShapeRef(*dim) : ShapeRef();
   return reduced(mean ? Op::mean : Op::sum, mean ? reduce::Kind::mean : reduce::Kind::sum, x, dims, dims.empty(), keepdim, dtype,
                  out, [&](const Tensor* to) {
-                   const Previous& p = previous(view("sum", "self", x).cuda);
+                   const Previous& p = previous(on_gpu(x));
                    const OptionalDims given = dim ? OptionalDims(*dim) : std::nullopt;
                    return (mean ? p.mean : p.sum)(to, x.get(), given, keepdim, dtype);
                  });
@@ -351,7 +369,7 @@ Tensor by_dims(const Tensor& x, const std::vector<std::int64_t>& dims, bool keep
                                 : op == Op::amin ? reduce::Kind::amin
                                                  : reduce::Kind::logsumexp;
   return reduced(op, kind, x, dims, dims.empty(), keepdim, std::nullopt, out, [&](const Tensor* to) {
-    const Previous& p = previous(view("amax", "self", x).cuda);
+    const Previous& p = previous(on_gpu(x));
     return (op == Op::amax ? p.amax : op == Op::amin ? p.amin : p.logsumexp)(to, x.get(), dims, keepdim);
   });
 }
@@ -369,7 +387,7 @@ Tensor index_of(const Tensor& x, const std::optional<std::int64_t>& dim, bool ke
   const std::int64_t d = dim.value_or(0);
   return reduced(op, op == Op::argmax ? reduce::Kind::argmax : reduce::Kind::argmin, x, dim ? ShapeRef(&d, 1) : ShapeRef(), !dim,
                  keepdim, std::nullopt, out, [&](const Tensor* to) {
-                   const Previous& p = previous(view("argmax", "self", x).cuda);
+                   const Previous& p = previous(on_gpu(x));
                    return (op == Op::argmax ? p.argmax : p.argmin)(to, x.get(), dim, keepdim);
                  });
 }
