@@ -5,115 +5,18 @@
 // result, what is faster there) goes to torch's kernel. Operators with a Scalar argument, which the stable interface does not
 // have, are registered in Python and come here as xgemm_aten::addmm and its like, which return None if torch has to serve.
 #include <algorithm>
-#include <limits>
 #include <list>
 #include <mutex>
 
-#include "attention/call.h"
-#include "enable/previous.h"
-#include "enable/served.h"
+#include "enable/answer.h"
+#include "enable/attention.h"
 #include "matmul/ops.h"
 #include "reduce/ops.h"
 #include "softmax/ops.h"
-#include "torch/aten.h"
 #include "torch/register.h"
-#ifdef XGEMM_WITH_CUDA
-#include "device/environment.h"
-#include "device/properties.h"
-#endif
 
 namespace xgemm::enable {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
-
-bool in_order() {
-#ifdef XGEMM_WITH_CUDA
-  return batch_invariant();
-#else
-  return false;
-#endif
-}
-
-bool is_floating(ScalarType t) { return std::find(kFloating.begin(), kFloating.end(), t) != kFloating.end(); }
-
-/// Has `t` a dtype that can be ours? Others go to torch unread: the stable ABI does not name all of them.
-bool can_be_ours(const Tensor& t) {
-  std::int32_t dtype = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(t.get(), &dtype));
-  return dtype == aoti_torch_dtype_float32() || dtype == aoti_torch_dtype_bfloat16() || dtype == aoti_torch_dtype_float16() ||
-         dtype == aoti_torch_dtype_float64();
-}
-bool on_gpu(const Tensor& t) {
-  std::int32_t device = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(t.get(), &device));
-  return device == aoti_torch_device_type_cuda();
-}
-
-/// Is a call of `dtype` ours as far as the settings go?
-By by_settings(Op op, ScalarType dtype) {
-  if (!is_floating(dtype)) return By::dtype;
-  return is_on(op, to_dtype(dtype)) ? By::xgemm : By::off;
-}
-
-struct Range {
-  std::uintptr_t begin, end;
-};
-/// The bytes from a tensor's first to its last element.
-Range memory_of(const TensorView& v) {
-  std::int64_t last = 0;
-  for (std::size_t d = 0; d < v.sizes.size(); ++d) {
-    if (v.sizes[d] == 0) return {};
-    last += (v.sizes[d] - 1) * v.strides[d];
-  }
-  const auto begin = reinterpret_cast<std::uintptr_t>(v.data);
-  return {begin, begin + (static_cast<std::uintptr_t>(last) + 1) * size_of(to_dtype(v.dtype))};
-}
-
-bool is_dense(const TensorView& v) {
-  std::int64_t step = 1;
-  for (std::size_t d = v.sizes.size(); d-- > 0; step *= v.sizes[d])
-    if (v.sizes[d] != 1 && v.strides[d] != step) return false;
-  return true;
-}
-
-/// Can a kernel write its result to `out` while it reads `inputs`?
-bool takes_result(const TensorView& out, std::initializer_list<const TensorView*> inputs) {
-  const Range to = memory_of(out);
-  return is_dense(out) && to.begin % 16 == 0 && std::none_of(inputs.begin(), inputs.end(), [&](const TensorView* x) {
-           const Range from = memory_of(*x);
-           return from.begin < to.end && to.begin < from.end;
-         });
-}
-
-/// `out` is what an `.out` overload was given, else null. serve(destination) computes the result, on a GPU into a destination
-/// that is not null; torch() is torch's kernel.
-template <class Serve, class Torch>
-Tensor answer(Op op, By by, const TensorView* out, std::initializer_list<const TensorView*> inputs, const Serve& serve,
-              const Torch& torch) {
-  if (by == By::xgemm) {
-    try {
-      const Serving guard;
-      if (!out) {
-        const Tensor result = serve(nullptr);
-        count(op, by);
-        return result;
-      }
-      const bool direct = out->cuda && takes_result(*out, inputs);
-      Tensor destination = *out->tensor;
-      const Tensor result = serve(direct ? &destination : nullptr);
-      if (!direct) torch::stable::copy_(destination, result);
-      count(op, by);
-      return destination;
-    } catch (const std::exception& error) {
-      // Torch's own calls fail for lack of memory: its kernel may need less, and raises torch's error.
-      if (std::string_view(error.what()).starts_with("xgemm")) throw;
-      by = By::memory;
-    }
-  }
-  count(op, by);
-  return torch();
-}
 
 bool has_shape(const TensorView* out, ScalarType dtype, std::initializer_list<std::int64_t> shape) {
   return !out || (out->dtype == dtype && std::equal(shape.begin(), shape.end(), out->sizes.begin(), out->sizes.end()));
@@ -124,8 +27,6 @@ std::optional<TensorView> view_of_out(Op op, const Tensor* out) {
 }
 
 // ---- products ----
-
-bool same_type(const TensorView& a, const TensorView& b) { return a.dtype == b.dtype && a.device_index == b.device_index; }
 
 /// In `dims` dims: matrices, or equal batches of them, whose sizes fit.
 By by_shapes(const TensorView& a, const TensorView& b, std::int64_t dims) {
@@ -155,7 +56,7 @@ By by_operands(Op op, const TensorView& a, const TensorView& b, std::int64_t dim
 }
 
 template <Op op>
-Tensor product(const Tensor& a, const Tensor& b, const Tensor* out) {
+Tensor product(const Tensor* out, const Tensor& a, const Tensor& b) {
   const auto torch = [&] {
     const Previous& p = previous(on_gpu(a));
     return (op == Op::mm ? p.mm : p.bmm)(out, a.get(), b.get());
@@ -174,15 +75,6 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor* out) {
   return answer(
       op, by, vo ? &*vo : nullptr, {&va, &vb},
       [&](const Tensor* to) { return matmul::matmul(name_of(op), a, b, precision_of(va), to); }, torch);
-}
-
-template <Op op>
-Tensor product_fresh(const Tensor& a, const Tensor& b) {
-  return product<op>(a, b, nullptr);
-}
-template <Op op>
-Tensor product_into(const Tensor& a, const Tensor& b, const Tensor& out) {
-  return product<op>(a, b, &out);
 }
 
 /// addmm, baddbmm, addmv: beta * input + alpha * (a @ b), or an undefined tensor if torch has to serve.
@@ -220,7 +112,7 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
 // ---- softmax ----
 
 template <bool log>
-Tensor softmax_of(const Tensor& x, std::int64_t dim, bool half_to_float, const Tensor* out) {
+Tensor softmax_of(const Tensor* out, const Tensor& x, std::int64_t dim, bool half_to_float) {
   constexpr Op op = log ? Op::log_softmax : Op::softmax;
   const auto torch = [&] {
     const Previous& p = previous(on_gpu(x));
@@ -240,74 +132,6 @@ Tensor softmax_of(const Tensor& x, std::int64_t dim, bool half_to_float, const T
   return answer(
       op, by, vo ? &*vo : nullptr, {&v}, [&](const Tensor* to) { return softmax::softmax(name_of(op), log, x, dim, dtype, to); },
       torch);
-}
-
-template <bool log>
-Tensor softmax_fresh(const Tensor& x, std::int64_t dim, bool half_to_float) {
-  return softmax_of<log>(x, dim, half_to_float, nullptr);
-}
-template <bool log>
-Tensor softmax_into(const Tensor& x, std::int64_t dim, bool half_to_float, const Tensor& out) {
-  return softmax_of<log>(x, dim, half_to_float, &out);
-}
-
-// ---- attention ----
-
-/// aten::_scaled_dot_product_efficient_attention: where float32, and masks, go. Torch's backward reads the results: the output
-/// lies as (B, S, H, Dv), the log-sum-exp is padded with inf to 32 queries.
-FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,
-                                bool want_lse, double dropout, bool causal, std::optional<double> scale) {
-  constexpr Op op = Op::efficient_attention;
-  const auto torch = [&] { return previous(on_gpu(q)).efficient_attention(q, k, v, bias, want_lse, dropout, causal, scale); };
-  if (serving) return torch();
-  if (!can_be_ours(q) || !can_be_ours(k) || !can_be_ours(v)) return count(op, By::dtype), torch();
-  const TensorView vq = view(name_of(op), "query", q), vk = view(name_of(op), "key", k), vv = view(name_of(op), "value", v);
-  const auto by = [&] {
-    if (const By settings = by_settings(op, vq.dtype); settings != By::xgemm) return settings;
-    if (!same_type(vq, vk) || !same_type(vq, vv)) return By::dtype;
-    const bool fits = vq.dim() == 4 && vk.dim() == 4 && vv.dim() == 4 && vq.size(0) == vk.size(0) && vq.size(1) == vk.size(1) &&
-                      vk.size(0) == vv.size(0) && vk.size(1) == vv.size(1) && vk.size(2) == vv.size(2) &&
-                      vq.size(3) == vk.size(3);
-    if (!fits || vq.size(3) > attention::kMaxHeadSize || vv.size(3) > attention::kMaxHeadSize || vq.numel() == 0 ||
-        vk.numel() == 0 || vv.numel() == 0)
-      return By::shape;
-    if (dropout != 0) return By::option;
-#ifdef XGEMM_WITH_CUDA
-    if (!in_order() && device_properties(vq.device_index).major != 9) return By::faster;
-#endif
-    return By::xgemm;
-  }();
-  if (by != By::xgemm) return count(op, by), torch();
-  const Serving guard;
-  static const std::string kAlignment = "top_left", kPrecision = "highest";
-  static const std::vector<std::int64_t> kWindow = {-1, -1};
-  attention::Call call = attention::check_arguments(
-      name_of(op), q, k, v, {bias, causal, scale, false, kAlignment, kWindow, 0, std::nullopt, kPrecision});
-  call.heads_beside = true;
-  const attention::Result result = attention::run(call, want_lse);
-  const std::int64_t queries = vq.size(2), padded = want_lse ? (queries + 31) / 32 * 32 : 0;
-  Tensor lse = result.lse ? *result.lse : empty(std::array{vq.size(0), vq.size(1), padded}, ScalarType::Float, vq);
-  if (result.lse && bias)  // a query without keys: the backward's exp(score - inf) is 0
-    lse = aten("nan_to_num", "", lse, std::optional(kNaN), std::optional(kInfinity), std::optional(kInfinity));
-  if (result.lse && padded != queries) {
-    const std::array shape{vq.size(0), vq.size(1), padded};
-    Tensor whole = empty(shape, ScalarType::Float, vq);
-    torch::stable::fill_(whole, kInfinity);
-    Tensor part = torch::stable::narrow(whole, 2, 0, queries);
-    torch::stable::copy_(part, lse);
-    lse = whole;
-  }
-  count(op, by);
-  static const TensorView kCpu{.op = "",
-                               .name = "",
-                               .tensor = nullptr,
-                               .data = nullptr,
-                               .sizes = {},
-                               .strides = {},
-                               .dtype = ScalarType::Long,
-                               .device_index = -1,
-                               .cuda = false};
-  return {result.output, lse, empty({}, ScalarType::Long, kCpu), empty({}, ScalarType::Long, kCpu)};  // no generator's state
 }
 
 // ---- reductions ----
@@ -345,7 +169,7 @@ Tensor reduced(Op op, reduce::Kind kind, const Tensor& x, ShapeRef dims, bool al
 using Dims = std::optional<std::vector<std::int64_t>>;
 
 template <bool mean>
-Tensor sum_of(const Tensor& x, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype, const Tensor* out) {
+Tensor sum_of(const Tensor* out, const Tensor& x, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype) {
   const ShapeRef dims = dim ? ShapeRef(*dim) : ShapeRef();
   return reduced(mean ? Op::mean : Op::sum, mean ? reduce::Kind::mean : reduce::Kind::sum, x, dims, dims.empty(), keepdim, dtype,
                  out, [&](const Tensor* to) {
@@ -354,17 +178,8 @@ Tensor sum_of(const Tensor& x, const Dims& dim, bool keepdim, const std::optiona
                    return (mean ? p.mean : p.sum)(to, x.get(), given, keepdim, dtype);
                  });
 }
-template <bool mean>
-Tensor sum_fresh(const Tensor& x, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype) {
-  return sum_of<mean>(x, dim, keepdim, dtype, nullptr);
-}
-template <bool mean>
-Tensor sum_into(const Tensor& x, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype, const Tensor& out) {
-  return sum_of<mean>(x, dim, keepdim, dtype, &out);
-}
-
 template <Op op>
-Tensor by_dims(const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim, const Tensor* out) {
+Tensor by_dims(const Tensor* out, const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim) {
   constexpr reduce::Kind kind = op == Op::amax   ? reduce::Kind::amax
                                 : op == Op::amin ? reduce::Kind::amin
                                                  : reduce::Kind::logsumexp;
@@ -374,16 +189,7 @@ Tensor by_dims(const Tensor& x, const std::vector<std::int64_t>& dims, bool keep
   });
 }
 template <Op op>
-Tensor by_dims_fresh(const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim) {
-  return by_dims<op>(x, dims, keepdim, nullptr);
-}
-template <Op op>
-Tensor by_dims_into(const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim, const Tensor& out) {
-  return by_dims<op>(x, dims, keepdim, &out);
-}
-
-template <Op op>
-Tensor index_of(const Tensor& x, const std::optional<std::int64_t>& dim, bool keepdim, const Tensor* out) {
+Tensor index_of(const Tensor* out, const Tensor& x, const std::optional<std::int64_t>& dim, bool keepdim) {
   const std::int64_t d = dim.value_or(0);
   return reduced(op, op == Op::argmax ? reduce::Kind::argmax : reduce::Kind::argmin, x, dim ? ShapeRef(&d, 1) : ShapeRef(), !dim,
                  keepdim, std::nullopt, out, [&](const Tensor* to) {
@@ -391,16 +197,16 @@ Tensor index_of(const Tensor& x, const std::optional<std::int64_t>& dim, bool ke
                    return (op == Op::argmax ? p.argmax : p.argmin)(to, x.get(), dim, keepdim);
                  });
 }
-template <Op op>
-Tensor index_fresh(const Tensor& x, const std::optional<std::int64_t>& dim, bool keepdim) {
-  return index_of<op>(x, dim, keepdim, nullptr);
-}
-template <Op op>
-Tensor index_into(const Tensor& x, const std::optional<std::int64_t>& dim, bool keepdim, const Tensor& out) {
-  return index_of<op>(x, dim, keepdim, &out);
-}
-
 // ---- the switch ----
+
+/// aten's overload of a function, and its `.out` overload.
+template <auto kFunction>
+struct Overloads;
+template <class... Parameters, Tensor (*kFunction)(const Tensor* out, Parameters...)>
+struct Overloads<kFunction> {
+  static Tensor fresh(Parameters... parameters) { return kFunction(nullptr, parameters...); }
+  static Tensor into(Parameters... parameters, const Tensor& out) { return kFunction(&out, parameters...); }
+};
 
 /// An overload of aten's, its kernel here, and whether torch has the one that it would replace.
 struct Overload {
@@ -412,22 +218,21 @@ struct Overload {
 std::vector<Overload> overloads(bool cuda) {
   const Previous& p = previous(cuda);
   std::vector<Overload> all;
-  const auto both = [&](const char* fresh, BoxedKernel kernel, const char* into, BoxedKernel kernel_into, const auto& torch) {
-    all.push_back({fresh, kernel, torch.fresh != nullptr});
-    all.push_back({into, kernel_into, torch.into != nullptr});
+  const auto both = [&]<auto kFunction>(Overloads<kFunction>, const char* fresh, const char* into, const auto& torch) {
+    all.push_back({fresh, TORCH_BOX(&Overloads<kFunction>::fresh), torch.fresh != nullptr});
+    all.push_back({into, TORCH_BOX(&Overloads<kFunction>::into), torch.into != nullptr});
   };
-  both("mm", TORCH_BOX(&product_fresh<Op::mm>), "mm.out", TORCH_BOX(&product_into<Op::mm>), p.mm);
-  both("bmm", TORCH_BOX(&product_fresh<Op::bmm>), "bmm.out", TORCH_BOX(&product_into<Op::bmm>), p.bmm);
-  both("_softmax", TORCH_BOX(&softmax_fresh<false>), "_softmax.out", TORCH_BOX(&softmax_into<false>), p.softmax);
-  both("_log_softmax", TORCH_BOX(&softmax_fresh<true>), "_log_softmax.out", TORCH_BOX(&softmax_into<true>), p.log_softmax);
-  both("sum.dim_IntList", TORCH_BOX(&sum_fresh<false>), "sum.IntList_out", TORCH_BOX(&sum_into<false>), p.sum);
-  both("mean.dim", TORCH_BOX(&sum_fresh<true>), "mean.out", TORCH_BOX(&sum_into<true>), p.mean);
-  both("amax", TORCH_BOX(&by_dims_fresh<Op::amax>), "amax.out", TORCH_BOX(&by_dims_into<Op::amax>), p.amax);
-  both("amin", TORCH_BOX(&by_dims_fresh<Op::amin>), "amin.out", TORCH_BOX(&by_dims_into<Op::amin>), p.amin);
-  both("logsumexp", TORCH_BOX(&by_dims_fresh<Op::logsumexp>), "logsumexp.out", TORCH_BOX(&by_dims_into<Op::logsumexp>),
-       p.logsumexp);
-  both("argmax", TORCH_BOX(&index_fresh<Op::argmax>), "argmax.out", TORCH_BOX(&index_into<Op::argmax>), p.argmax);
-  both("argmin", TORCH_BOX(&index_fresh<Op::argmin>), "argmin.out", TORCH_BOX(&index_into<Op::argmin>), p.argmin);
+  both(Overloads<&product<Op::mm>>(), "mm", "mm.out", p.mm);
+  both(Overloads<&product<Op::bmm>>(), "bmm", "bmm.out", p.bmm);
+  both(Overloads<&softmax_of<false>>(), "_softmax", "_softmax.out", p.softmax);
+  both(Overloads<&softmax_of<true>>(), "_log_softmax", "_log_softmax.out", p.log_softmax);
+  both(Overloads<&sum_of<false>>(), "sum.dim_IntList", "sum.IntList_out", p.sum);
+  both(Overloads<&sum_of<true>>(), "mean.dim", "mean.out", p.mean);
+  both(Overloads<&by_dims<Op::amax>>(), "amax", "amax.out", p.amax);
+  both(Overloads<&by_dims<Op::amin>>(), "amin", "amin.out", p.amin);
+  both(Overloads<&by_dims<Op::logsumexp>>(), "logsumexp", "logsumexp.out", p.logsumexp);
+  both(Overloads<&index_of<Op::argmax>>(), "argmax", "argmax.out", p.argmax);
+  both(Overloads<&index_of<Op::argmin>>(), "argmin", "argmin.out", p.argmin);
   all.push_back({name_of(Op::efficient_attention), TORCH_BOX(&efficient_attention), p.efficient_attention.kernel != nullptr});
   return all;
 }

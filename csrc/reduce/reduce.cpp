@@ -25,10 +25,6 @@ constexpr std::initializer_list<ScalarType> kReal = {ScalarType::Float,  ScalarT
                                                      ScalarType::Double, ScalarType::Long, ScalarType::Int,
                                                      ScalarType::Short,  ScalarType::Char, ScalarType::Byte};
 
-bool is_floating(ScalarType t) {
-  return t == ScalarType::Float || t == ScalarType::Half || t == ScalarType::BFloat16 || t == ScalarType::Double;
-}
-
 /// A call whose arguments are checked: the same for the CPU and CUDA.
 struct Call {
   Kind kind;

@@ -14,12 +14,6 @@
 namespace xgemm {
 namespace {
 
-bool is_floating(ScalarType t) {
-  for (auto f : kFloating)
-    if (t == f) return true;
-  return false;
-}
-
 struct Call {
   TensorView input;
   std::int64_t dim;

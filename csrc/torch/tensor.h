@@ -5,6 +5,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -70,6 +71,7 @@ void check_dtype(const TensorView& v, std::initializer_list<ScalarType> allowed)
 void check_range(const TensorView& v, const char* name, double factor);
 inline constexpr std::initializer_list<ScalarType> kFloating = {ScalarType::Float, ScalarType::Half, ScalarType::BFloat16,
                                                                 ScalarType::Double};
+inline bool is_floating(ScalarType dtype) { return std::find(kFloating.begin(), kFloating.end(), dtype) != kFloating.end(); }
 
 /// Wraps a possibly negative dim and checks its range; a 0-d tensor takes -1 and 0.
 std::int64_t wrap_dim(const TensorView& v, std::int64_t dim);

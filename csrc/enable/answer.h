@@ -1,0 +1,104 @@
+// What aten's operators share here: is a call ours, and the answer to it, by our kernel or by torch's.
+#pragma once
+#include <algorithm>
+#include <initializer_list>
+
+#include "enable/previous.h"
+#include "enable/served.h"
+#include "torch/aten.h"
+#ifdef XGEMM_WITH_CUDA
+#include "device/environment.h"
+#include "device/properties.h"
+#endif
+
+namespace xgemm::enable {
+
+inline bool in_order() {
+#ifdef XGEMM_WITH_CUDA
+  return batch_invariant();
+#else
+  return false;
+#endif
+}
+
+/// Has `t` a dtype that can be ours? Others go to torch unread: the stable ABI does not name all of them.
+inline bool can_be_ours(const Tensor& t) {
+  std::int32_t dtype = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(t.get(), &dtype));
+  return dtype == aoti_torch_dtype_float32() || dtype == aoti_torch_dtype_bfloat16() || dtype == aoti_torch_dtype_float16() ||
+         dtype == aoti_torch_dtype_float64();
+}
+inline bool on_gpu(const Tensor& t) {
+  std::int32_t device = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(t.get(), &device));
+  return device == aoti_torch_device_type_cuda();
+}
+
+/// Is a call of `dtype` ours as far as the settings go?
+inline By by_settings(Op op, ScalarType dtype) {
+  if (!is_floating(dtype)) return By::dtype;
+  return is_on(op, to_dtype(dtype)) ? By::xgemm : By::off;
+}
+
+struct Range {
+  std::uintptr_t begin, end;
+};
+/// The bytes from a tensor's first to its last element.
+inline Range memory_of(const TensorView& v) {
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < v.sizes.size(); ++d) {
+    if (v.sizes[d] == 0) return {};
+    last += (v.sizes[d] - 1) * v.strides[d];
+  }
+  const auto begin = reinterpret_cast<std::uintptr_t>(v.data);
+  return {begin, begin + (static_cast<std::uintptr_t>(last) + 1) * size_of(to_dtype(v.dtype))};
+}
+
+inline bool is_dense(const TensorView& v) {
+  std::int64_t step = 1;
+  for (std::size_t d = v.sizes.size(); d-- > 0; step *= v.sizes[d])
+    if (v.sizes[d] != 1 && v.strides[d] != step) return false;
+  return true;
+}
+
+/// Can a kernel write its result to `out` while it reads `inputs`?
+inline bool takes_result(const TensorView& out, std::initializer_list<const TensorView*> inputs) {
+  const Range to = memory_of(out);
+  return is_dense(out) && to.begin % 16 == 0 && std::none_of(inputs.begin(), inputs.end(), [&](const TensorView* x) {
+           const Range from = memory_of(*x);
+           return from.begin < to.end && to.begin < from.end;
+         });
+}
+
+/// `out` is what an `.out` overload was given, else null. serve(destination) computes the result, on a GPU into a destination
+/// that is not null; torch() is torch's kernel.
+template <class Serve, class Torch>
+Tensor answer(Op op, By by, const TensorView* out, std::initializer_list<const TensorView*> inputs, const Serve& serve,
+              const Torch& torch) {
+  if (by == By::xgemm) {
+    try {
+      const Serving guard;
+      if (!out) {
+        const Tensor result = serve(nullptr);
+        count(op, by);
+        return result;
+      }
+      const bool direct = out->cuda && takes_result(*out, inputs);
+      Tensor destination = *out->tensor;
+      const Tensor result = serve(direct ? &destination : nullptr);
+      if (!direct) torch::stable::copy_(destination, result);
+      count(op, by);
+      return destination;
+    } catch (const std::exception& error) {
+      // Torch's own calls fail for lack of memory: its kernel may need less, and raises torch's error.
+      if (std::string_view(error.what()).starts_with("xgemm")) throw;
+      by = By::memory;
+    }
+  }
+  count(op, by);
+  return torch();
+}
+
+inline bool same_type(const TensorView& a, const TensorView& b) { return a.dtype == b.dtype && a.device_index == b.device_index; }
+
+}  // namespace xgemm::enable

@@ -1,0 +1,68 @@
+#include "enable/attention.h"
+
+#include <limits>
+
+#include "attention/call.h"
+#include "enable/answer.h"
+
+namespace xgemm::enable {
+namespace {
+constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
+}
+
+FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,
+                                bool want_lse, double dropout, bool causal, std::optional<double> scale) {
+  constexpr Op op = Op::efficient_attention;
+  const auto torch = [&] { return previous(on_gpu(q)).efficient_attention(q, k, v, bias, want_lse, dropout, causal, scale); };
+  if (serving) return torch();
+  if (!can_be_ours(q) || !can_be_ours(k) || !can_be_ours(v)) return count(op, By::dtype), torch();
+  const TensorView vq = view(name_of(op), "query", q), vk = view(name_of(op), "key", k), vv = view(name_of(op), "value", v);
+  const auto by = [&] {
+    if (const By settings = by_settings(op, vq.dtype); settings != By::xgemm) return settings;
+    if (!same_type(vq, vk) || !same_type(vq, vv)) return By::dtype;
+    const bool fits = vq.dim() == 4 && vk.dim() == 4 && vv.dim() == 4 && vq.size(0) == vk.size(0) && vq.size(1) == vk.size(1) &&
+                      vk.size(0) == vv.size(0) && vk.size(1) == vv.size(1) && vk.size(2) == vv.size(2) &&
+                      vq.size(3) == vk.size(3);
+    if (!fits || vq.size(3) > attention::kMaxHeadSize || vv.size(3) > attention::kMaxHeadSize || vq.numel() == 0 ||
+        vk.numel() == 0 || vv.numel() == 0)
+      return By::shape;
+    if (dropout != 0) return By::option;
+#ifdef XGEMM_WITH_CUDA
+    if (!in_order() && device_properties(vq.device_index).major != 9) return By::faster;
+#endif
+    return By::xgemm;
+  }();
+  if (by != By::xgemm) return count(op, by), torch();
+  const Serving guard;
+  static const std::string kAlignment = "top_left", kPrecision = "highest";
+  static const std::vector<std::int64_t> kWindow = {-1, -1};
+  attention::Call call = attention::check_arguments(
+      name_of(op), q, k, v, {bias, causal, scale, false, kAlignment, kWindow, 0, std::nullopt, kPrecision});
+  call.heads_beside = true;
+  const attention::Result result = attention::run(call, want_lse);
+  const std::int64_t queries = vq.size(2), padded = want_lse ? (queries + 31) / 32 * 32 : 0;
+  Tensor lse = result.lse ? *result.lse : empty(std::array{vq.size(0), vq.size(1), padded}, ScalarType::Float, vq);
+  if (result.lse && bias)  // a query without keys: the backward's exp(score - inf) is 0
+    lse = aten("nan_to_num", "", lse, std::optional(kNaN), std::optional(kInfinity), std::optional(kInfinity));
+  if (result.lse && padded != queries) {
+    const std::array shape{vq.size(0), vq.size(1), padded};
+    Tensor whole = empty(shape, ScalarType::Float, vq);
+    torch::stable::fill_(whole, kInfinity);
+    Tensor part = torch::stable::narrow(whole, 2, 0, queries);
+    torch::stable::copy_(part, lse);
+    lse = whole;
+  }
+  count(op, by);
+  static const TensorView kCpu{.op = "",
+                               .name = "",
+                               .tensor = nullptr,
+                               .data = nullptr,
+                               .sizes = {},
+                               .strides = {},
+                               .dtype = ScalarType::Long,
+                               .device_index = -1,
+                               .cuda = false};
+  return {result.output, lse, empty({}, ScalarType::Long, kCpu), empty({}, ScalarType::Long, kCpu)};  // no generator's state
+}
+
+}  // namespace xgemm::enable
