@@ -355,6 +355,31 @@ def test_training_step(way: str, device: torch.device) -> None:
     assert_near(ours, torchs, 5e-2 if way == "autocast" else 2e-5)
 
 
+@pytest.mark.parametrize("layout", ["rows", "sliced", "expanded"])
+def test_unbacked_sizes_in_compiled_code(layout: str, device: torch.device, enabled: Enabled) -> None:
+    """Inductor lays results out as torch's fakes say, before the number of rows is known; one operand is transposed."""
+    weight = inputs(device, 12, 10)
+
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        rows = x[x[:, 0] > 0]  # an unbacked number of them
+        if layout == "sliced":
+            rows = torch.cat([rows, rows], 1)[:, ::2]
+        elif layout == "expanded":
+            rows = rows[:, :1].expand(-1, 12)
+        y = torch.addmm(weight[0], rows, weight) + rows @ weight
+        return y, y.softmax(-1), y.t().sum(1), rows.t() @ rows, torch.bmm(y[None], y.t()[None])
+
+    x = inputs(device, 9, 12)
+    x[0, 0] = 1.0
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        ours = torch.compile(program, fullgraph=True)(x)
+    assert served(enabled, "addmm") and served(enabled, "mm") and served(enabled, "bmm")
+    enabled.disable()
+    for y, z in zip(ours, program(x), strict=True):
+        assert y.stride() == z.stride()
+        torch.testing.assert_close(y, z, rtol=1e-5, atol=1e-5)
+
+
 def test_gradients_of_each_sample(device: torch.device, enabled: Enabled) -> None:
     weight, x = inputs(device, 5, 7), inputs(device, 6, 7)
 

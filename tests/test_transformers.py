@@ -149,6 +149,30 @@ def logits(model: torch.nn.Module, attention: str, given: dict[str, torch.Tensor
     return result
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["bert", "vit", "llama", "mistral"])
+def test_enabled_models_train_as_eager_ones(name: str, attention: str, device: torch.device) -> None:
+    """Logits and every gradient of whole models, with a window (Mistral) and padding, under torch_ext.enable()."""
+    model = build(name, device)
+    for padding in ("none",) if name == "vit" else ("none", "right", "left"):
+        given = inputs(name, device, padding)
+
+        def step(kind: str, given: dict = given) -> list[torch.Tensor]:
+            model.zero_grad()
+            result = logits(model, kind, given)
+            result.square().mean().backward()
+            return [result.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+
+        expected = step("eager")
+        with torch_ext.enable(device=device.type) as enabled:
+            actual = step(attention)
+        assert enabled.calls["mm", "xgemm"] > 0
+        largest = max(y.abs().max().item() for y in expected[1:])  # a bias of keys has none: terms of this size cancel
+        for x, y in zip(actual, expected, strict=True):
+            assert x.stride() == y.stride()
+            torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4 * largest)
+
+
 def skip_without_table(model: torch.nn.Module) -> None:
     if not hasattr(sys.modules[type(model).__module__], "ALL_ATTENTION_FUNCTIONS"):  # as T5 before 5.15
         pytest.skip(f"the installed transformers has no table of the attention of {type(model).__name__}")
