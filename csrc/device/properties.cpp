@@ -2,12 +2,15 @@
 
 #include <cudaTypedefs.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
+#include <string>
 #include <tuple>
 
 #include "device/driver.h"
+#include "device/environment.h"
 #include "device/launch.h"
 
 namespace xgemm {
@@ -43,7 +46,31 @@ SmPartition partition_of(CUstream_st* stream) {
 /// A GPU of compute capability 9.0 that cannot run Hopper's kernels.
 void without_hopper_kernels(DeviceProperties& gpu) { gpu.major = 8, gpu.minor = 9; }
 
+/// What XGEMM_ARCH may name, with the shared memory of a block and of an SM in KiB (CUDA C++ Programming Guide, "Technical
+/// Specifications per Compute Capability").
+struct Architecture {
+  int major, minor;
+  std::size_t block_kib, sm_kib;
+};
+constexpr Architecture kArchitectures[] = {{8, 0, 163, 164}, {8, 6, 99, 100}, {8, 9, 99, 100}, {12, 0, 99, 100}};
+
+/// The one that XGEMM_ARCH names, read once; null if none.
+const Architecture* wanted_architecture() {
+  static const auto* const wanted = std::find_if(std::begin(kArchitectures), std::end(kArchitectures), [](const Architecture& x) {
+    return environment("XGEMM_ARCH") == std::to_string(10 * x.major + x.minor);
+  });
+  return wanted == std::end(kArchitectures) ? nullptr : wanted;
+}
+
+/// Makes a Hopper GPU one of the architecture that XGEMM_ARCH names.
+void become(DeviceProperties& gpu, const Architecture& wanted) {
+  gpu.major = wanted.major, gpu.minor = wanted.minor;
+  gpu.smem_per_block = 1024 * wanted.block_kib, gpu.smem_per_sm = 1024 * wanted.sm_kib;
+}
+
 }  // namespace
+
+bool is_architecture_known() { return environment("XGEMM_ARCH").empty() || wanted_architecture() != nullptr; }
 
 const DeviceProperties& device_properties(int index) {
   static std::array<DeviceProperties, kMaxDevices + 1> cache;
@@ -69,6 +96,7 @@ const DeviceProperties& device_properties(int index) {
 #ifndef XGEMM_HOPPER_CODE
     if (gpu.major == 9) without_hopper_kernels(gpu);
 #endif
+    if (gpu.major == 9 && wanted_architecture() != nullptr) become(gpu, *wanted_architecture());
   });
   return cache[static_cast<std::size_t>(index)];
 }

@@ -7,9 +7,9 @@ struct CUstream_st;  // cudaStream_t points to it; plans are compiled without CU
 namespace xgemm {
 
 struct DeviceProperties {
-  /// The compute capability whose kernels the library may launch: the GPU's, or 8.9 if the GPU has 9.0 and the library has no
-  /// machine code for it (TORCH_CUDA_ARCH_LIST). Such a GPU runs PTX of an older architecture, in which Hopper's kernels are
-  /// empty.
+  /// The compute capability whose kernels the library may launch: the GPU's; for one of 9.0 also 8.9 if the library has no
+  /// machine code for it (TORCH_CUDA_ARCH_LIST), where it runs PTX of an older architecture in which Hopper's kernels are empty,
+  /// or what XGEMM_ARCH names (80, 86, 89, 120), with that architecture's shared memory.
   int major = 0, minor = 0;
   int sm_count = 0;
   int max_threads_per_sm = 0;
@@ -19,6 +19,8 @@ struct DeviceProperties {
   double memory_bytes_per_second = 0;  ///< by its clock and the width of its bus; 0 if unknown
   int max_cluster = 16;                ///< most CTAs of a cluster, if the GPU has clusters (9.0)
 };
+
+bool is_architecture_known();  ///< Is XGEMM_ARCH unset, or one of those?
 
 /// Properties of device `index`, cached; all zero if the device cannot be read.
 const DeviceProperties& device_properties(int index);

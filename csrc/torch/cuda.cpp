@@ -5,6 +5,7 @@
 
 #include "device/counters.h"
 #include "device/driver.h"
+#include "device/environment.h"
 
 // Exists in libtorch_cuda only; weak, so that this library also loads with a torch without CUDA.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(std::int32_t device_index, void** stream);
@@ -27,6 +28,7 @@ CudaScope::CudaScope(const TensorView& v) : op_(v.op), view_(v) {
     if (!has_context() || cudaGetDevice(&now) != cudaSuccess || now != v.device_index)
       if (const cudaError_t e = cudaSetDevice(v.device_index); e != cudaSuccess)
         fail(op_, "cannot use ", device_name(v), ": ", cudaGetErrorString(e));
+    check(is_architecture_known(), op_, "expected XGEMM_ARCH to be 80, 86, 89 or 120, got ", environment("XGEMM_ARCH"));
     current = true;
   }
   void* stream = nullptr;
