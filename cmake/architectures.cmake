@@ -1,5 +1,4 @@
-# What TORCH_CUDA_ARCH_LIST asks nvcc for: `gencode`, of it what is for Hopper, `gencode_hopper`, and the rest, `gencode_portable`,
-# if Hopper can run that: as older PTX, which the driver compiles. Else `gencode_portable` is `gencode`.
+# What TORCH_CUDA_ARCH_LIST asks nvcc for: `gencode`, and of it what is for Hopper, `gencode_hopper`.
 
 # Architectures come from TORCH_CUDA_ARCH_LIST ("8.0+PTX;9.0a"), as in every torch extension.
 set(tuned_archs "8.0+PTX;9.0a")
@@ -34,7 +33,3 @@ foreach(arch IN LISTS arch_list)
 endforeach()
 list(REMOVE_DUPLICATES gencode)
 list(REMOVE_DUPLICATES gencode_hopper)
-set(gencode_portable ${gencode})
-if(gencode_hopper AND "${gencode}" MATCHES "code=compute_[5-8][0-9](;|$)")
-  list(REMOVE_ITEM gencode_portable ${gencode_hopper})
-endif()

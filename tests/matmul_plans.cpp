@@ -29,6 +29,8 @@ bool read(Asked& q) {
   if (!(std::cin >> q.gpu.sm_count >> q.gpu.memory_bytes_per_second >> q.forced >> q.family)) return false;
   if (q.forced == "-") q.forced.clear();
   q.gpu.major = major;
+  if (major == 8) q.gpu.smem_per_block = 163 * 1024, q.gpu.smem_per_sm = 164 * 1024;
+  if (major == 12) q.gpu.smem_per_block = 99 * 1024, q.gpu.smem_per_sm = 100 * 1024;
   p.dtype = static_cast<DType>(dtype);
   p.precision = static_cast<Precision>(precision);
   p.batch_dims = p.batches > 1;
@@ -77,6 +79,14 @@ struct Print {
       std::cout << " splits=" << m.splits << " split_blocks=" << m.split_blocks << " partials=" << m.partial_bytes
                 << " counters=" << m.counter_bytes;
   }
+  void operator()(const LargePlan& l) const {
+    std::cout << info(l.tile).name << " parts=" << l.parts << " stages=" << l.stages << " splits=" << l.splits
+              << " split_blocks=" << l.split_blocks << " workspace=" << l.workspace_bytes << " partials=" << l.partial_bytes;
+    print(l.a, "a"), print(l.b, "b");
+    if (!l.parts || all) return;
+    std::cout << " fallback=";
+    (*this)(l.fallback);
+  }
   void operator()(const SlicedPlan& s) const {
     std::cout << info(s.tile).name << " tiles=" << s.tiles << " splits=" << s.splits << " apart=" << s.apart;
   }
@@ -118,6 +128,7 @@ std::optional<Candidate> offer(const Asked& q, const std::string& family) {
   if (family == "cuda_cores") return offer_cuda_cores({p, gpu, forced});
   if (family == "wgmma") return offer_wgmma({p, gpu, forced});
   if (family == "mma") return offer_mma({p, gpu, forced});
+  if (family == "large") return offer_large({p, gpu, forced});
   if (family == "fp64") return offer_fp64({p, gpu, forced});
   if (family == "sliced") return offer_sliced({p, gpu, forced});
   if (family == "tf32") return offer_tf32({p, gpu, forced});

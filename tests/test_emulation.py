@@ -17,7 +17,7 @@ CSRC = HERE.parent / "csrc"
 PLANNERS = [*sorted((CSRC / "matmul" / "plan").glob("*.cpp")), CSRC / "matmul" / "order.cpp"]
 WGMMA_PRODUCTS = [
     *(path for path in sorted((CSRC / "matmul" / "wgmma").glob("*.cu")) if path.stem != "bf16"),
-    *(CSRC / "matmul" / name for name in ("bf16x3/launch.cu", "simt/float.cu", "simt/half.cu")),
+    *(CSRC / "matmul" / name for name in ("bf16x3/launch.cu", "fp16_split/passes.cu", "simt/float.cu", "simt/half.cu")),
     *PLANNERS,
 ]
 SLICED = [CSRC / "matmul" / "sliced" / "sliced.cu", *PLANNERS]
@@ -47,6 +47,7 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
         ("fp64", PLANNERS),
         ("bf16x3", [CSRC / "matmul" / "bf16x3" / "launch.cu", *PLANNERS]),
         ("mma", PLANNERS),
+        ("large", PLANNERS),
         ("wgmma_products", WGMMA_PRODUCTS),
         ("sliced", SLICED),
         ("softmax", SOFTMAX),

@@ -35,15 +35,15 @@ class Wgmma:
 
 @dataclass(frozen=True)
 class Plan:
-    """The offer of CUDA cores, and wgmma's where it pays."""
+    """The offer of CUDA cores (in half precision for few rows or columns alone), and wgmma's where it pays."""
 
-    kernel: str
-    chunk: int
-    chunks: int
-    splits: int
-    workspace: int
-    vector: bool
     tensor: "Wgmma | None"
+    kernel: str = ""
+    chunk: int = 0
+    chunks: int = 0
+    splits: int = 0
+    workspace: int = 0
+    vector: bool = False
 
 
 @dataclass
@@ -78,7 +78,7 @@ def plan(cuda_cores: Callable[..., Answer], wgmma: Callable[..., "Answer | None"
         options |= {"strides": (p.a or (p.k, 1), p.b or (p.n, 1)), "offset": p.offset * SIZE[p.dtype]}
         simt, tensor = (offer(p.m, p.n, p.k, p.batch, **options) for offer in (cuda_cores, wgmma))
         found = tensor and Wgmma(tile=tensor["name"], **fields(Wgmma, tensor))
-        return Plan(kernel=simt["name"], tensor=found, **fields(Plan, simt))
+        return Plan(tensor=found, **({"kernel": simt["name"]} | fields(Plan, simt) if simt else {}))
 
     return ask
 
@@ -165,7 +165,7 @@ def test_unknown_names_force_nothing_unsafe(plan: Ask) -> None:
     n=size,
     k=st.integers(0, 1 << 22),
     batch=st.integers(1, 3000),
-    dtype=st.integers(0, 3),
+    dtype=st.sampled_from([F32, F64]),
     sm_count=st.integers(1, 200),
 )
 def test_the_order_of_additions_depends_on_n_and_k_alone(
@@ -374,9 +374,11 @@ def order_of(decision: str) -> tuple:
         return "fma", fields["chunk"], fields["chunks"]
     if name.startswith("fp64_"):
         return "fp64", fields["segment"]
-    if name.startswith("mma_") or (name.startswith("wgmma_") and fields["parts"] == "0"):
+    if name.startswith("mma_") or (name.startswith(("wgmma_", "large_")) and fields["parts"] == "0"):
         splits = fields.get("splits", "1")
         return "mma.sync or wgmma", splits, fields["split_length"] if splits != "1" else None
+    if name.startswith("large_"):
+        return "parts by mma.sync", fields["parts"], fields["splits"]
     assert name.startswith("wgmma_"), f"{name} has an order that depends on M"
     return "parts", fields["parts"], fields["chunk"], fields["splits"], fields["fallback"].split()[0][:4]
 
@@ -390,6 +392,7 @@ MODES = [(F32, HIGHEST), (F32, HIGH), (F32, MEDIUM), (F32, IEEE), (F16, HIGHEST)
     n=size,
     k=st.integers(1, 1 << 16),
     batch=st.integers(1, 100),
+    major=st.sampled_from([8, 9, 12]),
     mode=st.sampled_from(MODES),
     gated=st.booleans(),
     sm_count=st.sampled_from([66, 114, 132]),
@@ -401,6 +404,7 @@ def test_batch_invariant_orders_depend_on_n_k_and_dtype_alone(
     n: int,
     k: int,
     batch: int,
+    major: int,
     mode: tuple[int, int],
     gated: bool,
     sm_count: int,
@@ -422,6 +426,7 @@ def test_batch_invariant_orders_depend_on_n_k_and_dtype_alone(
             precision=precision,
             gated=gated,
             sm_count=sm_count,
+            major=major,
             batch_invariant=True,
         )
 

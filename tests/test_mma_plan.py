@@ -36,10 +36,10 @@ def test_large_products_and_long_sums_do_not(choice: Ask) -> None:
         assert not choice(rows, 4096, 4096, dtype=BF16).startswith("mma"), rows
 
 
-def test_batch_invariant_products_too_small_for_wgmma_are_too_small_for_mma(choice: Ask) -> None:
-    """CUDA cores take them, with another order of additions, at any M."""
-    for size in [(100, 7, 64), (5000, 7, 64), (100, 64, 15), (5000, 64, 15)]:
-        assert choice(*size, dtype=BF16, batch_invariant=True).startswith("simt"), size
+def test_batch_invariant_products_too_small_for_wgmma(choice: Ask) -> None:
+    """mma.sync takes them, with one order of additions at any M: not gemv, whose order is another."""
+    for size in [(1, 7, 64), (100, 7, 64), (5000, 7, 64), (100, 64, 15), (5000, 64, 15)]:
+        assert choice(*size, dtype=BF16, batch_invariant=True).startswith(("mma_", "large_")), size
 
 
 def test_batch_invariant_products_whose_k_is_split_do_not(wgmma: Ask, choice: Ask) -> None:
@@ -52,7 +52,6 @@ def test_half_precision_only_where_it_applies(plan: Ask) -> None:
         {"dtype": F32, "precision": HIGHEST},
         {"dtype": F64},
         {"gated": True},
-        {"major": 8},
         {"forced": "wgmma"},
         {"forced": "simt_64x64"},
         {"forced": "mma_16x16"},
@@ -101,7 +100,7 @@ def test_time_is_at_least_that_of_the_bytes(plan: Ask, data: st.DataObject) -> N
 def test_fp32_in_tf32_only_where_it_applies(tf32: Ask) -> None:
     assert tf32(64, 256, 256)["name"] in TF32_TILES
     assert tf32(64, 256, 256, precision=MEDIUM) is not None
-    for other in (*NOT_FP32_ON_TENSOR_CORES, {"precision": HIGHEST}, {"prepared": True}, {"major": 8}):
+    for other in (*NOT_FP32_ON_TENSOR_CORES, {"precision": HIGHEST}, {"prepared": True}):
         found = tf32(64, 256, 256, **other)
         assert found is None or found["name"] in TILES, other  # half precision has tiles of its own
     for tile in TF32_TILES:

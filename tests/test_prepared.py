@@ -126,7 +126,13 @@ def test_prepare_refuses() -> None:
 
 @pytest.mark.parametrize(
     ("capability", "built_for", "copied"),
-    [((9, 0), "8.0+PTX 9.0a", True), ((9, 0), "8.0+PTX", False), ((8, 0), "8.0+PTX 9.0a", False)],
+    [
+        ((9, 0), "8.0+PTX 9.0a", True),
+        ((9, 0), "8.0+PTX", False),  # it runs code for 8.9
+        ((8, 0), "8.0+PTX 9.0a", True),
+        ((8, 6), "8.0+PTX 9.0a", False),  # three products in fp16 take longer than one in fp32
+        ((12, 0), "8.0+PTX 9.0a", False),
+    ],
 )
 def test_the_fake_asks_for_the_gpu_and_the_librarys_code(
     capability: tuple[int, int], built_for: str, copied: bool, monkeypatch: pytest.MonkeyPatch
@@ -135,7 +141,7 @@ def test_the_fake_asks_for_the_gpu_and_the_librarys_code(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(fake, "build_info", lambda: {"architectures": built_for})
-    assert fake._is_hopper(torch.device("cuda")) == copied
+    assert fake._prepares(torch.device("cuda"), "highest") == copied
 
 
 def test_deepcopy_has_its_own_weight(device: torch.device) -> None:

@@ -8,6 +8,7 @@ the result's shape and dtype follow from, with the C++ operator's words; what on
 to the operator.
 """
 
+import os
 from collections.abc import Sequence
 
 import torch
@@ -157,11 +158,15 @@ def _linear_prepared(
     return _linear_like("linear_prepared", input, weight, bias, residual)
 
 
-def _is_hopper(device: torch.device) -> bool:
+def _prepares(device: torch.device, precision: str) -> bool:
     """As csrc/device/properties.cpp has it: the GPU of this machine, and code for it in the library."""
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability(device)[0] != 9:
+    if not torch.cuda.is_available():
         return False
-    return any(arch.startswith("9.0") for arch in build_info()["architectures"].split())
+    major, minor = torch.cuda.get_device_capability(device)
+    if major == 9 and not any(arch.startswith("9.0") for arch in build_info()["architectures"].split()):
+        major, minor = 8, 9
+    arch = os.environ.get("XGEMM_ARCH") if major == 9 else None
+    return torch.ops.xgemm_mode.splits_gain(int(arch or 10 * major + minor), 2 if precision == "highest" else 1)
 
 
 @torch.library.register_fake("xgemm::prepare", lib=_library)
@@ -170,7 +175,7 @@ def _prepare(weight: Tensor, *, precision: str = "highest") -> Tensor:
     _check(weight.dim() == 2, "prepare", "weight with 2 dims", weight)
     n, k = weight.shape
     used = weight.is_cuda and weight.dtype is torch.float32 and precision != "ieee" and weight.numel() > 0
-    if not used or not _is_hopper(weight.device):
+    if not used or not _prepares(weight.device, precision):
         return weight.new_empty([0], dtype=torch.uint8)
     halves = 2 * (2 if precision == "highest" else 1) * n * ((k + 7) // 8 * 8)  # bytes of the fp16 halves
     return weight.new_empty([(halves + 255) // 256 * 256 + 16 * n + 16], dtype=torch.uint8)  # and of each row's facts

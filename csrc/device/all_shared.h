@@ -15,7 +15,9 @@ void allow_all_shared() {
     cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          limit - static_cast<int>(attributes.sharedSizeBytes));
     cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-    cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    int clusters = 0;
+    cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device);
+    if (clusters != 0) cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     return true;
   });
 }

@@ -91,6 +91,7 @@ const DeviceProperties& device_properties(int index) {
         .l2_bytes = static_cast<std::size_t>(read(cudaDevAttrL2CacheSize)),
         .smem_per_block = static_cast<std::size_t>(read(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
         .smem_per_sm = static_cast<std::size_t>(read(cudaDevAttrMaxSharedMemoryPerMultiprocessor)),
+        .clock_hz = 1e3 * read(cudaDevAttrClockRate),
         .memory_bytes_per_second = 2 * 1e3 * read(cudaDevAttrMemoryClockRate) * read(cudaDevAttrGlobalMemoryBusWidth) / 8,
     };
 #ifndef XGEMM_HOPPER_CODE

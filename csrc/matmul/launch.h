@@ -2,8 +2,14 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include "matmul/plan/plan.h"
+#include "matmul/bf16x3/plan.h"
+#include "matmul/fp64_mma/plan.h"
+#include "matmul/gemv/plan.h"
+#include "matmul/mma/large.h"
+#include "matmul/mma/plan.h"
 #include "matmul/simt/launch.h"
+#include "matmul/sliced/plan.h"
+#include "matmul/tf32/plan.h"
 
 namespace xgemm::matmul {
 
@@ -18,6 +24,11 @@ void launch_mma_half(const Problem& p, const MmaPlan& plan, void* counters, floa
 void launch_mma_bf16(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream);
 void launch_mma_tf32(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream);
 void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream);
+
+/// Sums of splits, [split][batch][m][n], by simt/kernel.cuh's last launch: adds them in order and stores C.
+template <class T>
+void launch_sum_splits(const Problem& p, std::int64_t splits, float* sums, cudaStream_t stream);
+void launch_large(const Problem& p, const LargePlan& plan, unsigned char* workspace, float* partials, cudaStream_t stream);
 
 // False: the driver refused a tensor map, nothing was launched.
 bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, void* counters, float* partials,

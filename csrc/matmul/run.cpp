@@ -9,6 +9,7 @@
 #include "device/numeric.cuh"
 #include "device/strided_dim.h"
 #include "matmul/call.h"
+#include "matmul/fp16_split/passes.h"
 #include "matmul/launch.h"
 #include "matmul/plan/legality.h"
 #include "matmul/plan/plan.h"
@@ -122,7 +123,7 @@ struct Launch {
   float* partials = static_cast<float*>(memory.place.partials);
 
   bool operator()(const SimtPlan& plan) const {
-    dispatch_floating(p.dtype, [&]<class T>(Type<T>) { launch_simt<T>(p, plan, workspace, stream); });
+    (p.dtype == DType::f64 ? launch_simt<double> : launch_simt<float>)(p, plan, workspace, stream, {});
     return true;
   }
   bool operator()(const GemvPlan& plan) const {
@@ -142,6 +143,7 @@ struct Launch {
                               : launch_mma_tf32)(p, plan, counters, partials, stream);
     return true;
   }
+  bool operator()(const LargePlan& plan) const { return launch_large(p, plan, workspace, partials, stream), true; }
   bool operator()(const SlicedPlan& plan) const { return launch_sliced(p, plan, stream), true; }
   bool operator()(const Tf32Plan& plan) const { return launch_tf32(p, plan, workspace, counters, partials, stream); }
   bool operator()(const Bf16x3Plan& plan) const { return launch_bf16x3(p, plan, counters, partials, stream); }
@@ -171,7 +173,9 @@ bool launch_plan(const TensorView& like, const Problem& p, const Plan& plan, con
   const auto [workspace_bytes, counters, partials] = needs(plan.kernel);
   std::int64_t bytes = workspace_bytes;
   const std::int64_t wide = accumulator_bytes(p.dtype);
-  const bool enough = static_cast<std::int64_t>(size_of(p.dtype)) == wide;
+  // fp32 in parts: elements that they cannot represent are computed once more, when out is no longer the sums.
+  const bool twice = std::holds_alternative<LargePlan>(plan.kernel);
+  const bool enough = static_cast<std::int64_t>(size_of(p.dtype)) == wide && !twice;
   std::int64_t sums_at = 0;  // two products: the first one's unrounded sums go to out if wide enough, else to the workspace
   if (plan.up) {
     sums_at = round_up(std::max(bytes, needs(*plan.up).workspace), 256);
@@ -237,8 +241,9 @@ Tensor run(Call& call) {
 
 std::int64_t prepared_bytes(const TensorView& weight, Precision precision) {
   const int parts = split_parts(precision);
-  if (weight.dtype != ScalarType::Float || device_properties(weight.device_index).major != 9 || parts == 0 || weight.numel() == 0)
-    return 0;
+  if (weight.dtype != ScalarType::Float || parts == 0 || weight.numel() == 0) return 0;
+  const DeviceProperties& gpu = device_properties(weight.device_index);
+  if (!splits_gain(machine_of(gpu), parts)) return 0;
   return prepared_layout(weight.size(0), weight.size(1), parts).bytes + std::int64_t{sizeof(FailedLines)};
 }
 

@@ -25,12 +25,27 @@ __device__ __forceinline__ void cp_async_or_zeros(void* dst, const void* src, bo
                : "memory");
 }
 
+/// Copies 16 bytes, or leaves `dst` as it is.
+__device__ __forceinline__ void cp_async_if(void* dst, const void* src, bool exists) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p cp.async.cg.shared.global [%0], [%1], 16;\n}" ::"r"(
+                   static_cast<std::uint32_t>(__cvta_generic_to_shared(dst))),
+               "l"(src), "r"(static_cast<int>(exists))
+               : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /// Waits until at most kPending of this thread's committed groups are in flight.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+/// The same if `on`, without a branch.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait_if(bool on) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\n@p cp.async.wait_group %0;\n}" ::"n"(kPending), "r"(static_cast<int>(on))
+               : "memory");
 }
 
 }  // namespace xgemm

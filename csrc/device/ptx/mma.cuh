@@ -48,10 +48,14 @@ XGEMM_MMA(__nv_bfloat16, "m16n8k16", "bf16")
 XGEMM_MMA(float, "m16n8k8", "tf32")
 #undef XGEMM_MMA
 
-/// Rounds fp32 to tf32, to nearest even (sm_90 and later), as TMA does.
+/// Rounds fp32 to tf32, to nearest: ties to even, as TMA does, or on older GPUs away from zero.
 __device__ __forceinline__ std::uint32_t round_to_tf32(std::uint32_t x) {
   std::uint32_t y;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x)));
+#else
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x)));
+#endif
   return y;
 }
 

@@ -7,10 +7,10 @@
 namespace xgemm::matmul::mma_detail {
 
 /// One operand: its k-blocks in shared memory, and what this thread copies of them. kUnaligned: rows may be unaligned.
-template <class T, int kLines, bool kAlongK, int kThreads, bool kUnaligned>
+template <class T, int kLines, bool kAlongK, int kThreads, bool kUnaligned, int kRowBytes = kMmaRowBytes>
 struct Panel {
-  static constexpr int kSize = sizeof(T), kDepth = kMmaRowBytes / kSize;                                   // k of a block
-  static constexpr int kRow = kAlongK ? kMmaRowBytes : kSize * kLines, kRows = kAlongK ? kLines : kDepth;  // row bytes; rows
+  static constexpr int kSize = sizeof(T), kDepth = kRowBytes / kSize;                                   // k of a block
+  static constexpr int kRow = kAlongK ? kRowBytes : kSize * kLines, kRows = kAlongK ? kLines : kDepth;  // row bytes; rows
   static constexpr int kBytes = kRow * kRows, kPieces = kRow / 16;
   static constexpr int kStep = kThreads / kPieces, kCount = kRows / kStep;  // a thread's rows: how far apart, and how many
   static constexpr int kWords = kBytes / 4 / kThreads;                      // a thread's words of a block
@@ -23,7 +23,7 @@ struct Panel {
 
   __device__ __forceinline__ Panel(const T* from, std::int64_t line_stride, std::int64_t k_stride, int lines, int depth) {
     across = kSize * (kAlongK ? line_stride : k_stride);
-    advance = kAlongK ? kMmaRowBytes : kDepth * across;
+    advance = kAlongK ? kRowBytes : kDepth * across;
     to = place(first(), at());
     rows = kAlongK ? lines : depth, bytes = kSize * (kAlongK ? depth : lines);
     if constexpr (kUnaligned) {
@@ -54,7 +54,7 @@ struct Panel {
   __device__ __forceinline__ void step() {
 #pragma unroll
     for (auto& p : piece) p += advance;
-    (kAlongK ? bytes : rows) -= kAlongK ? kMmaRowBytes : kDepth;
+    (kAlongK ? bytes : rows) -= kAlongK ? kRowBytes : kDepth;
   }
 
   /// Copies the next block of aligned rows. kWhole: all its k are in bounds. (Lines out of bounds become zeros. Reading the last

@@ -180,8 +180,9 @@ SimtPlan offer_simt(const Question& q) {
   SimtPlan plan{SimtTile::t64x64, q.chunk, q.chunks, 1, 0, vector, 1e30};
   each_tile<SimtTile>(kSimtTiles, q.forced, [&](SimtTile tile, TileInfo t) {
     const auto bytes = static_cast<std::size_t>(shape(tile).shared_bytes(accumulator_bytes(p.dtype)));
-    if (!has_instance(tile, p.dtype, vector) || bytes > q.gpu.smem_per_block || !q.legal.simt) return;
-    if (p.dtype == DType::f64) t.block *= 2, t.more *= 2;
+    if (!has_instance(tile, p.dtype) || bytes > q.gpu.smem_per_block || !q.legal.simt) return;
+    const double slower = q.machine.cuda_slower * (p.dtype == DType::f64 ? 2 : 1);
+    t.block *= slower, t.more *= slower;
     plan.tile = tile;
     each_halving(plan.chunks, [&](std::int64_t splits, std::int64_t each) {
       const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches, sums = p.batches * p.m * p.n * plan.chunks;
@@ -195,12 +196,13 @@ SimtPlan offer_simt(const Question& q) {
 }
 
 // A gemv reads the large operand at the memory's rate; no tile beats that.
-Candidate offer_cuda_cores(const Question& q) {
+std::optional<Candidate> offer_cuda_cores(const Question& q) {
   Least<GemvPlan> least;
   if (q.legal.gemv && !q.legal.sweep) least.offer(offer_gemv(q));  // sweep reads the same in one launch: always faster
   if (q.legal.dot) least.offer(offer_dot(q));
   if (q.legal.sweep) least.offer(offer_sweep(q));
-  return least.best ? Candidate(*least.best) : offer_simt(q);
+  if (least.best) return *least.best;
+  return is_half(q.p.dtype) ? std::nullopt : std::optional<Candidate>(offer_simt(q));
 }
 
 std::optional<Fp64Plan> offer_fp64(const Question& q) {
@@ -230,7 +232,7 @@ std::optional<MmaPlan> offer_mma(const Question& q) {
   const bool tf32 = p.dtype == DType::f32;
   MmaPlan plan{};
   plan.bytes_a = aligned_bytes(p, lines_of_a(p)), plan.bytes_b = aligned_bytes(p, lines_of_b(p));
-  if (!tf32 && q.forced.empty() && too_long_for_mma(p, plan)) return {};
+  if (!tf32 && q.forced.empty() && q.gpu.major == 9 && too_long_for_mma(p, plan)) return {};
   double slower = 1;
   for (const int bytes : {plan.bytes_a, plan.bytes_b})
     slower += bytes == 16 ? 0 : bytes == 8 ? kMmaElements / 8 : bytes == 4 ? kMmaElements / 4 : kMmaElements;
@@ -238,7 +240,7 @@ std::optional<MmaPlan> offer_mma(const Question& q) {
   Least<MmaPlan> least;
   each_tile<MmaTile>(kMmaTiles, q.forced, [&](MmaTile tile, TileInfo t) {
     if (is_tf32(tile) != tf32) return;
-    t.block *= slower, t.more *= slower, plan.tile = tile;
+    t.block *= q.machine.mma_slower * slower, t.more *= q.machine.mma_slower * slower, plan.tile = tile;
     const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches, blocks = ceil_div(p.k, t.k);
     const auto consider = [&](std::int64_t most) {
       plan.split_blocks = ceil_div(blocks, most), plan.splits = ceil_div(blocks, plan.split_blocks);

@@ -58,6 +58,12 @@ bool serves_dot(const Problem& p) {
          (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
 }
 
+/// 16-bit operands, whatever their strides.
+bool serves_large(const Problem& p) {
+  if (p.gated || p.batches > kMostLines) return false;
+  return is_half(p.dtype) || (p.precision != Precision::ieee && serves_wgmma(p));
+}
+
 /// Every name that forces a plan.
 const std::vector<std::string>& all_names() {
   static const std::vector<std::string> names = [] {
@@ -67,6 +73,7 @@ const std::vector<std::string>& all_names() {
       for (const TileInfo& tile : tiles) found.emplace_back(tile.name);
     };
     family("simt", kSimtTiles), family("sliced", kSlicedTiles), family("fp64", kFp64Tiles), family("mma", kMmaTiles);
+    family("large", kLargeTiles);
     for (const TileInfo& tile : kSlicedTiles) found.push_back(std::string(tile.name) + "_apart");
     family("tf32", kTf32Tiles), family("bf16x3", kBf16x3Tiles), family("wgmma", kWgmmaTiles);
     return found;
@@ -81,14 +88,16 @@ std::string_view without_splits(std::string_view forced) { return forced.substr(
 Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const auto asked = [&](std::string_view family) { return forced.empty() || forced.starts_with(family); };
   const bool few = std::min(p.m, p.n) <= kGemvLines, simt = forced == "simt";
-  const bool hopper = gpu.major == 9 && std::min(p.m, p.n) >= 1 && std::max(p.m, p.n) <= kMostLines, any_k = hopper && p.k >= 1,
-             tma = any_k && p.k <= kMostLines;
+  const bool short_lines = std::min(p.m, p.n) >= 1 && std::max(p.m, p.n) <= kMostLines, hopper = gpu.major == 9 && short_lines,
+             rounded = !p.factor && !p.wide_out,  // results that every family stores
+      any_k = hopper && p.k >= 1 && rounded, tma = any_k && p.k <= kMostLines;
   return {.gemv = few && (simt || asked("gemv")),
           .dot = few && (simt || asked("dot")) && serves_dot(p),
           .sweep = few && asked("sweep") && any_k && serves_sweep(p),
           .simt = asked("simt"),
           .fp64 = asked("fp64") && hopper && p.dtype == DType::f64 && p.n > kGemvLines && p.k <= kMostLines,
-          .mma = asked("mma") && any_k && serves_mma(p),
+          .mma = asked("mma") && short_lines && p.k >= 1 && serves_mma(p),
+          .large = asked("large") && serves_large(p),
           .sliced = asked("sliced") && any_k && serves_sliced(p),
           .tf32 = asked("tf32") && tma && serves_fp32(p) && p.precision != Precision::highest,
           .bf16x3 = asked("bf16x3") && tma && serves_fp32(p),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "device/properties.h"
 
@@ -11,22 +12,48 @@ namespace xgemm::matmul {
 /// Bytes per second of an H200, fitted to benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs).
 struct Machine {
   int sm_count;
-  double read_bytes = 4.0e12;       ///< operands read once by many CTAs, C, and copies of operands (fp16_split/)
-  double strips_bytes = 1.8e12;     ///< the pass into fp16 parts of operands contiguous along their lines
-  double l2_tma_bytes = 1.16e13;    ///< of all SMs: boxes of TMA
-  double l2_async_bytes = 7.92e12;  ///< of all SMs: cp.async
-  double join_bytes = 3.65e10;      ///< of a CTA: partial sums of splits, written and read
+  double read_bytes = 4.0e12;              ///< operands read once by many CTAs, C, and copies of operands (fp16_split/)
+  double strips_bytes = 1.8e12;            ///< the pass into fp16 parts of operands contiguous along their lines
+  double l2_tma_bytes = 1.16e13;           ///< of all SMs: boxes of TMA
+  double l2_async_bytes = 7.92e12;         ///< of all SMs: cp.async
+  double join_bytes = 3.65e10;             ///< of a CTA: partial sums of splits, written and read
+  double clock_hz = 0;                     ///< under load
+  double mma = 0, fma = 0;                 ///< as ArchitectureRates
+  double mma_slower = 1, cuda_slower = 1;  ///< time of tiles on tensor cores and CUDA cores, relative to an H200's
 };
+
+/// Multiply-adds a clock and SM: fp32 on CUDA cores; mma.sync of 16 bits with fp32 sums (of GeForce cards; their professional
+/// twins have twice as much). From NVIDIA's data sheets; 9.0's measured (mma.sync reaches 0.63 of wgmma), 10.0's assumed.
+struct ArchitectureRates {
+  int major, minor, fma, mma;
+};
+inline constexpr ArchitectureRates kArchitectureRates[] = {{8, 0, 64, 1024}, {8, 6, 128, 256},  {8, 7, 128, 512},
+                                                           {8, 9, 128, 256}, {9, 0, 128, 1290}, {10, 0, 128, 1024},
+                                                           {12, 0, 128, 256}};
+inline constexpr ArchitectureRates kH200Rates = kArchitectureRates[4];
+inline constexpr double kH200Clock = 1.7e9;  ///< under load
 
 /// Memory's rates in proportion to what its clock and bus give, in hundredths of an H200's: an H100's is 0.68.
 inline Machine machine_of(const DeviceProperties& gpu) {
   constexpr std::int64_t kH200 = std::int64_t{2} * 3201'000'000 * 6144 / 8;  // bytes per second
   Machine machine{.sm_count = gpu.sm_count};
+  const ArchitectureRates* rates = kArchitectureRates;  // the newest that is not newer than the GPU
+  for (const ArchitectureRates& x : kArchitectureRates)
+    if (std::pair(x.major, x.minor) <= std::pair(gpu.major, gpu.minor)) rates = &x;
+  const bool hopper = gpu.major == 9;
+  const double clock = hopper || gpu.clock_hz <= 0 ? kH200Clock : 0.9 * gpu.clock_hz;
+  machine.clock_hz = clock, machine.mma = rates->mma, machine.fma = rates->fma;
+  machine.mma_slower = kH200Rates.mma * kH200Clock / (rates->mma * clock);
+  machine.cuda_slower = kH200Rates.fma * kH200Clock / (rates->fma * clock);
+  if (!hopper) machine.l2_async_bytes *= clock * gpu.sm_count / (kH200Clock * 132);
   if (gpu.memory_bytes_per_second <= 0) return machine;
   const double share = std::max(std::round(100 * gpu.memory_bytes_per_second / static_cast<double>(kH200)), 1.0) / 100;
   machine.read_bytes *= share, machine.strips_bytes *= share;
   return machine;
 }
+
+/// Does fp32 in so many fp16 parts take less time on tensor cores than on CUDA cores?
+inline bool splits_gain(const Machine& machine, int parts) { return machine.mma > (parts == 2 ? 3 : 1) * machine.fma; }
 
 /// Clusters that run at once. A cluster lies in one GPC, and GPCs differ in their number of SMs (H200: 16 clusters of 8 and 32 of
 /// 4 take two waves, measured; of the other sizes inferred from one product each).

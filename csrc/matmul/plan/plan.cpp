@@ -4,6 +4,8 @@
 namespace xgemm::matmul {
 namespace {
 
+bool is_hopper(const Question& q) { return q.gpu.major == 9; }
+
 /// The flat list: the candidate of least predicted time; of equal ones the first.
 Candidate fastest(const Question& q) {
   std::optional<Candidate> best;
@@ -12,48 +14,69 @@ Candidate fastest(const Question& q) {
   };
   consider(offer_fp64(q)), consider(offer_mma(q)), consider(offer_sliced(q));
   consider(offer_tf32(q)), consider(offer_bf16x3(q)), consider(offer_wgmma(q));
-  const Candidate cuda = offer_cuda_cores(q);
+  if (!is_hopper(q) || !q.forced.empty()) consider(offer_large(q));
+  const std::optional<Candidate> cuda = offer_cuda_cores(q);
+  if (!best && !cuda) return *offer_large({q.p, q.gpu});             // serves every problem of half precision
   const bool always = !q.forced.empty() || q.p.dtype != DType::f32;  // tensor cores have many times the rate
-  return best && (always || seconds(*best) <= (q.p.gated ? 2 : 1) * seconds(cuda)) ? *best : cuda;
+  return best && (!cuda || always || seconds(*best) <= seconds(*cuda)) ? *best : *cuda;
 }
 
 /// Batch-invariant: tensor cores or CUDA cores, by what is faster for many rows, whatever the number and the layout of its own.
 /// Half precision has one order of additions on tensor cores where K is not split, fp64 has one for all its tiles.
 Candidate fastest_invariant(const Question& q) {
+  const auto offer = [](const Question& x) -> std::optional<Candidate> {
+    if (const auto wgmma = offer_wgmma(x)) return *wgmma;
+    const auto large = is_hopper(x) && !is_half(x.p.dtype) ? std::nullopt : offer_large(x);
+    return large ? std::optional<Candidate>(*large) : std::nullopt;
+  };
   const Problem many_rows = with_many_rows(q.p);
   const Question many(many_rows, q.gpu);
-  const auto wgmma = offer_wgmma(q), of_many = offer_wgmma(many);
+  const auto own = offer(q), of_many = offer(many);
   const bool half = is_half(q.p.dtype);
-  const bool pays = of_many && (half || of_many->seconds <= (q.p.gated ? 2 : 1) * seconds(offer_cuda_cores(many)));
-  if (!wgmma || !pays) return offer_cuda_cores(q);
-  const auto mma = half && wgmma->splits == 1 ? offer_mma(q) : std::nullopt;
-  return mma && mma->seconds < wgmma->seconds ? Candidate(*mma) : Candidate(*wgmma);
+  const bool pays = of_many && (half || seconds(*of_many) <= seconds(*offer_cuda_cores(many)));
+  if (!own || !pays) return *offer_cuda_cores(q);
+  const auto* const wgmma = std::get_if<WgmmaPlan>(&*own);
+  const auto mma = half && !(wgmma && wgmma->splits > 1) ? offer_mma(q) : std::nullopt;
+  return mma && mma->seconds < seconds(*own) ? Candidate(*mma) : *own;
 }
 
 /// Kernels that take any strides. fp64's tiles are always faster than CUDA cores, and so for any M.
 Candidate plain(const Question& q) {
-  const auto fp64 = offer_fp64(q);
-  return fp64 ? Candidate(*fp64) : offer_cuda_cores(q);
+  if (const auto fp64 = offer_fp64(q)) return *fp64;
+  if (const auto large = is_half(q.p.dtype) ? offer_large({q.p, q.gpu}) : std::nullopt) return *large;
+  return *offer_cuda_cores(q);
 }
 
-Plan with_both_products(const Question& q, const Candidate& kernel) {
-  if (!q.p.gated || std::holds_alternative<WgmmaPlan>(kernel)) return {kernel, {}};
-  if (std::holds_alternative<Fp64Plan>(kernel)) return {kernel, kernel};
-  const Problem up = up_product(q.p, nullptr);
-  return {kernel, offer_cuda_cores({up, q.gpu, q.forced})};
+/// A gated product by one kernel, if that takes less time than two products on CUDA cores (batch-invariant: of many rows).
+std::optional<WgmmaPlan> whole_gated(const Question& q) {
+  const Problem many = with_many_rows(q.p);
+  const Question asked(q.p.batch_invariant ? many : q.p, q.gpu);
+  const auto wgmma = offer_wgmma(q), timed = q.p.batch_invariant ? offer_wgmma(asked) : wgmma;
+  const bool always = is_half(q.p.dtype) || !q.forced.empty();
+  return wgmma && timed && (always || timed->seconds <= 2 * seconds(*offer_cuda_cores(asked))) ? wgmma : std::nullopt;
+}
+
+/// `choose` for both products of a gated problem, else for the problem.
+template <class Choose>
+Plan each_product(const Question& q, const Choose& choose) {
+  if (!q.p.gated) return {choose(q), {}};
+  const void* const sums = &q;  // any address: the memory is taken when the product is launched
+  const Problem up = up_product(q.p, nullptr), gate = gate_product(q.p, sums);
+  return {choose({gate, q.gpu, q.forced}), choose({up, q.gpu, q.forced})};
 }
 
 }  // namespace
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const Question q(p, gpu, forced);
-  if (!p.batch_invariant || !forced.empty()) return with_both_products(q, fastest(q));
-  return with_both_products(q, p.dtype == DType::f64 ? plain(q) : fastest_invariant(q));
+  if (p.gated)
+    if (const auto whole = whole_gated(q)) return {*whole, {}};
+  const bool in_order = p.batch_invariant && forced.empty();
+  return each_product(q, !in_order ? fastest : p.dtype == DType::f64 ? plain : fastest_invariant);
 }
 
 Plan make_plain_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  const Question q(p, gpu, forced);
-  return with_both_products(q, plain(q));
+  return each_product({p, gpu, forced}, plain);
 }
 
 }  // namespace xgemm::matmul

@@ -75,6 +75,17 @@ inline constexpr Tiles<5> kMmaTiles{{
 }};
 constexpr bool is_tf32(MmaTile t) { return t >= MmaTile::tf32_64x64; }
 
+/// mma.sync on 16-bit operands, packed or split where they must be (mma/large.cuh); costs by the device's rates (large.cpp).
+enum class LargeTile : std::uint8_t { t128x256, t128x128, t64x64, x2_128x128, x2_64x64 };
+inline constexpr Tiles<5> kLargeTiles{{
+    {"large_128x256", 128, 256, 32, 1, 0, 0},     // the least shared-memory and L2 traffic per product
+    {"large_128x128", 128, 128, 32, 2, 0, 0},     // fewer columns
+    {"large_64x64", 64, 64, 32, 3, 0, 0},         // few tiles
+    {"large_x2_128x128", 128, 128, 32, 1, 0, 0},  // fp32 in two parts
+    {"large_x2_64x64", 64, 64, 32, 1, 0, 0},      // the same, few tiles
+}};
+constexpr bool has_two_parts(LargeTile t) { return t >= LargeTile::x2_128x128; }
+
 /// wgmma in TF32.
 enum class Tf32Tile : std::uint8_t { t128x256x32, t128x128x32, t64x128x64, t64x64x128 };
 inline constexpr Tiles<4> kTf32Tiles{{
@@ -105,6 +116,8 @@ constexpr const TileInfo& info(SimtTile t) { return kSimtTiles[static_cast<std::
 constexpr const TileInfo& info(SlicedTile t) { return kSlicedTiles[static_cast<std::size_t>(t)]; }
 constexpr const TileInfo& info(Fp64Tile t) { return kFp64Tiles[static_cast<std::size_t>(t)]; }
 constexpr const TileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::size_t>(t)]; }
+constexpr const TileInfo& info(LargeTile t) { return kLargeTiles[static_cast<std::size_t>(t)]; }
+constexpr int large_slot_bytes(LargeTile t, int parts) { return 2 * parts * info(t).k * (info(t).m + info(t).n); }
 constexpr const TileInfo& info(Tf32Tile t) { return kTf32Tiles[static_cast<std::size_t>(t)]; }
 constexpr const TileInfo& info(Bf16x3Tile t) { return kBf16x3Tiles[static_cast<std::size_t>(t)]; }
 constexpr const TileInfo& info(WgmmaTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }

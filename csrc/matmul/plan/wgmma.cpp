@@ -4,14 +4,13 @@
 
 #include "device/integer.h"
 #include "matmul/gemv/plan.h"
+#include "matmul/plan/operands.h"
 #include "matmul/plan/plan.h"
 
 namespace xgemm::matmul {
 namespace {
 
 constexpr double kHalfLaunch = 1.6;                 // half precision: everything but the tiles
-constexpr double kSplitLaunch = 2.8;                // of each: a pass over an operand, the product, the fallback
-constexpr double kSplitElements = 1.74;             // the pass with single elements, relative to quads
 constexpr double kPair = 0.775;                     // the start of a multicast pair
 constexpr double kCluster = 1.06, kMeeting = 3.81;  // splits of K that a cluster adds, or CTAs through memory
 constexpr double kUnalignedStore = 0.671;           // rows of C that begin unaligned, which TMA cannot store
@@ -21,15 +20,6 @@ constexpr double kFewRows = 0.853;                  // a k-block of few rows, of
 constexpr double kPartsStore = 0.718, kPartsProduct = 0.034;
 // few_rows.cuh: everything but its slots; of 128 k, and more for each row; with lines along n that begin equally aligned.
 constexpr double kFewRowsStart = 2.44, kSlot = 0.286, kSlotRow = 0.00186, kSlotAligned = 1.77;
-
-TensorOperand place(const Problem& p, const OperandLines& x, bool copied, bool along_k) {
-  TensorOperand t = tensor_operand(p, x, 2, along_k);
-  constexpr std::int64_t kFewLines = 64;  // a box along few lines is mostly out of bounds
-  if (is_half(p.dtype) && t.copied && x.count <= kFewLines) t = tensor_operand(p, x, 2, true);
-  // Rows of a copy are whole cache lines: a box whose rows straddle two takes up to twice as long.
-  if (copied || t.copied) place_copy(t, round_up(t.inner, t.inner > 64 ? 64 : 8));
-  return t;
-}
 
 /// Cache lines that a box's 128-byte row touches, on average: one request each. (The plan does not know where the base lies in
 /// its cache line.)
@@ -159,15 +149,6 @@ TimedTiling fastest_tiling(const WgmmaRoofline& times, std::int64_t splits, std:
   return best;
 }
 
-/// The pass that splits an operand, or packs it.
-double pass_us(const Question& q, const OperandLines& x, const TensorOperand& t, int parts) {
-  if (t.prepared || !t.copied) return 0;
-  const auto elements = static_cast<double>(t.inner * t.other * t.batches);
-  if (parts == 0) return q.move(4 * elements);
-  return kSplitLaunch + 1e6 * (has_vectors(q.p, x, 4) ? 1 : kSplitElements) * (4 + 2 * parts) * elements /
-                            (t.k_major ? q.machine.read_bytes : q.machine.strips_bytes);
-}
-
 /// Sets the plan's tiling, and half precision's copies of operands that straddle cache lines where those pay; returns the time.
 double choose(const Question& q, std::int64_t splits, std::string_view forced, WgmmaPlan& plan) {
   const Problem& p = q.p;
@@ -175,8 +156,8 @@ double choose(const Question& q, std::int64_t splits, std::string_view forced, W
   const TensorOperand a = plan.a, b = plan.b;
   double least = 1e30;
   for (int copies = 0; copies < (half && !p.gated ? 4 : 1); ++copies) {
-    const TensorOperand x = copies & 1 ? place(p, lines_of_a(p), true, false) : a,
-                        y = copies & 2 ? place(p, lines_of_b(p), true, false) : b;
+    const TensorOperand x = copies & 1 ? place_operand(p, lines_of_a(p), true, false) : a,
+                        y = copies & 2 ? place_operand(p, lines_of_b(p), true, false) : b;
     const TimedTiling found = fastest_tiling({q, plan.parts, x, y}, splits, forced);
     const double passes = pass_us(q, lines_of_a(p), x, plan.parts) + pass_us(q, lines_of_b(p), y, plan.parts) +
                           (p.gated ? pass_us(q, lines_of_up(p), plan.up, plan.parts) : 0);
@@ -220,43 +201,17 @@ double consider_few_rows(const Question& q, std::int64_t splits, double us, Wgmm
   }
   if (!plan.b_as_it_lies) return us;
   plan.b = tensor_operand(p, lines_of_b(p), 2), plan.b.copied = false;
-  plan.a = place(p, lines_of_a(p), false, true);
+  plan.a = place_operand(p, lines_of_a(p), false, true);
   return us;
-}
-
-/// The product on CUDA cores, whose launch must be short if nothing failed.
-SimtPlan simt_fallback(Problem p, const DeviceProperties& gpu) {
-  p.precision = Precision::ieee;
-  // For few rows gemv would be faster, but it computes whole products only.
-  SimtPlan simt = offer_simt({p, gpu, std::min(p.m, p.n) <= kGemvLines ? info(SimtTile::t16x128).name : ""});
-  simt.splits = 1, simt.workspace_bytes = 0;
-  return simt;
-}
-
-/// Chunks of k in which a split along lines is cut: eight CTAs an SM, of 32 rows or more; few enough to look at all of them.
-int split_chunks(std::int64_t lines, std::int64_t k, std::int64_t batches, int sm_count) {
-  constexpr std::int64_t kLines = 128, kRows = 32, kMostChunks = 32, kMostRows = 1 << 17;  // CTAs' lines and rows
-  const std::int64_t strips = ceil_div(lines, kLines) * batches, filled = ceil_div(std::int64_t{8} * sm_count, strips);
-  return static_cast<int>(
-      std::max(std::max<std::int64_t>(1, std::min({filled, kMostChunks, k / kRows})), ceil_div(k, kMostRows)));
 }
 
 /// Places of copies, statistics, sums and counters.
 void take_workspace(const Question& q, WgmmaPlan& plan) {
   const Problem& p = q.p;
   const bool fp32 = plan.parts > 0;
-  const auto take = [&](std::int64_t size) { return reserve(plan.workspace_bytes, size); };
-  for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) {
-    if (!x->copied || x->prepared) continue;  // a copy made before, or no operand
-    x->copy = take(2 * std::max(1, plan.parts) * x->plane * x->batches);
-    if (!fp32) continue;
-    x->stats = take(16 * (x->k_major ? x->other : x->inner) * x->batches);
-    if (x->k_major) continue;
-    x->chunks = split_chunks(x->inner, x->other, x->batches, q.gpu.sm_count);
-    x->tops = take(4 * (x->chunks + 1) * x->inner * x->batches);
-  }
+  for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) take_copy(q, plan.parts, *x, plan.workspace_bytes);
   if (fp32 && (plan.fallback_bf16x3 = plan_bf16x3_fallback(q))) {
-    plan.list = take(4 * bf16x3_list_words(*plan.fallback_bf16x3));
+    plan.list = reserve(plan.workspace_bytes, 4 * bf16x3_list_words(*plan.fallback_bf16x3));
     plan.counter_bytes = std::int64_t{sizeof(FailedLines)};
   }
   if (plan.memory_splits > 1) {
@@ -278,10 +233,10 @@ std::optional<WgmmaPlan> offer_wgmma(const Question& q) {
   // For smaller K, a product's own error (2^-22) shows next to the rounding of SGEMM's sum; and one lossy element, which one in
   // 500 lines of normal data has, fails a line of so short a K. Three bf16 parts have no lossy elements.
   const bool alone = p.batch_invariant || p.gated || p.prepared_b;
-  if (q.forced.empty() && plan.parts == 2 && p.k < (alone ? 128 : 256)) return {};
-  plan.a = place(p, lines_of_a(p), fp32, p.gated);
-  plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts) : place(p, lines_of_b(p), fp32, p.gated);
-  if (p.gated) plan.up = place(p, lines_of_up(p), fp32, p.gated);
+  if (q.forced.empty() && plan.parts == 2 && p.k < (alone ? kLeastSplitK : 256)) return {};
+  plan.a = place_operand(p, lines_of_a(p), fp32, p.gated);
+  plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts) : place_operand(p, lines_of_b(p), fp32, p.gated);
+  if (p.gated) plan.up = place_operand(p, lines_of_up(p), fp32, p.gated);
   const std::int64_t splits = p.gated ? 1 : !p.batch_invariant ? 0 : fp32 ? 1 : invariant_splits(p.n, p.k);
   double us = choose(q, splits, q.forced, plan);
   if (us >= 1e30) us = choose(q, splits, {}, plan);  // the named tile cannot do it

@@ -2,7 +2,7 @@
 
 namespace xgemm::matmul {
 
-template void launch_simt<half>(const Problem&, const SimtPlan&, void*, cudaStream_t, const FailedPairs&);
+template void launch_sum_splits<half>(const Problem&, std::int64_t, float*, cudaStream_t);
 template void launch_gemv<half>(const Problem&, const GemvPlan&, void*, cudaStream_t);
 
 }  // namespace xgemm::matmul

@@ -29,15 +29,15 @@ void launch_tile(const SimtArguments& args, cudaStream_t stream) {
 
 template <class T, bool kVector>
 void launch_kernel(SimtTile planned, const SimtArguments& args, cudaStream_t stream) {
-  constexpr DType kType = sizeof(T) == 8 ? DType::f64 : sizeof(T) == 4 ? DType::f32 : DType::f16;
-  const SimtTile tile = has_instance(planned, kType, kVector) ? planned : SimtTile::t64x64;
+  constexpr DType kType = sizeof(T) == 8 ? DType::f64 : DType::f32;
+  const SimtTile tile = has_instance(planned, kType) ? planned : SimtTile::t64x64;
   dispatch_tile<kSimtTiles.size()>(tile, [&]<SimtTile kTile>() {
     if constexpr (kTile == SimtTile::t128x128 && kType == DType::f32 && kVector)  // an instantiation for each pair of layouts
       dispatch_layouts(args.a.along_k, args.b.along_k, [&]<bool kAlongKA, bool kAlongKB>() {
         constexpr Along kAlongA = kAlongKA ? Along::k : Along::lines, kAlongB = kAlongKB ? Along::k : Along::lines;
         launch_tile<T, kTile, true, kAlongA, kAlongB>(args, stream);
       });
-    else if constexpr (has_instance(kTile, kType, kVector))
+    else if constexpr (has_instance(kTile, kType))
       launch_tile<T, kTile, kVector>(args, stream);
   });
 }
@@ -86,6 +86,20 @@ void launch_finish(const SimtArguments& args, cudaStream_t stream) {
   if (args.splits == 1) return;
   const std::int64_t count = p.batches * p.m * p.n, blocks = (count + 255) / 256;
   simt_finish<T><<<static_cast<unsigned>(blocks < 65536 ? blocks : 65536), 256, 0, stream>>>(args);
+}
+
+template <class T>
+void launch_sum_splits(const Problem& p, std::int64_t splits, float* sums, cudaStream_t stream) {
+  launch_finish<T>({.problem = p,
+                    .a = {},
+                    .b = {},
+                    .chunk = 0,
+                    .chunks = splits,
+                    .splits = splits,
+                    .partial = sums,
+                    .only = {},
+                    .exact = false},
+                   stream);
 }
 
 template <class T>

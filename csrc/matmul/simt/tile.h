@@ -17,12 +17,8 @@ struct SimtShape {
   constexpr int shared_bytes(int accumulator_bytes) const { return accumulator_bytes * (2 * bk * (bm + 4 + bn + 4) + bm * bn); }
 };
 
-/// Is the tile compiled for a type and its loads? fp64's sums of the large one do not fit in registers; half precision, which
-/// tensor cores multiply on Hopper, has what large and small products need.
-constexpr bool has_instance(SimtTile tile, DType type, bool vector) {
-  if (type == DType::f64) return tile != SimtTile::t128x128;
-  return type == DType::f32 || tile == SimtTile::t64x64 || (tile == SimtTile::t128x128 && vector);
-}
+/// Is the tile compiled for a type? fp64's sums of the large one do not fit in registers.
+constexpr bool has_instance(SimtTile tile, DType type) { return type == DType::f32 || tile != SimtTile::t128x128; }
 
 /// A thread of the large tile has 16 x 8 sums, which need 24 shared floats for 128 multiply-adds, and two blocks of four warps
 /// hide each other's barriers. Measured against 128x256 and 256x128 with one block of eight warps: 0.90, 0.86 and 0.84 of

@@ -28,9 +28,6 @@ bool launch_wgmma_gated(const WgmmaLaunch& launch);
 /// The same for a plan that reads B in place (few_rows.cu).
 bool launch_few_rows(const WgmmaLaunch& launch);
 
-/// Enqueues the split of b, a weight, into `prepared`, which has prepared_layout's size.
-void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t stream);
-
 /// Enqueues the whole product on `stream`: packs or splits operands, multiplies, and for fp32 recomputes the elements that the
 /// split cannot represent. False: the driver rejected a tensor map, and nothing that writes `out` was launched. Errors show in
 /// cudaGetLastError.

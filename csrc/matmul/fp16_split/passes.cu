@@ -1,0 +1,86 @@
+#include <algorithm>
+
+#include "device/launch.h"
+#include "matmul/fp16_split/pack.cuh"
+#include "matmul/fp16_split/passes.h"
+#include "matmul/fp16_split/split.cuh"
+
+namespace xgemm::matmul {
+namespace {
+
+SplitArguments split_arguments(const Problem& p, const OperandLines& x, const TensorOperand& t, unsigned char* workspace,
+                               FailedLines* failed, bool of_b) {
+  using namespace split_detail;
+  const std::int64_t other_stride = t.k_major ? x.stride : x.k_stride;
+  SplitArguments s{
+      .problem = p,
+      .operand = x.operand,
+      .line_stride = x.stride,
+      .k_stride = x.k_stride,
+      .out = reinterpret_cast<half*>(workspace + t.copy),
+      .ld = t.ld,
+      .stats = reinterpret_cast<LineStats*>(workspace + t.stats),
+      .tops = reinterpret_cast<unsigned*>(workspace + t.tops),
+      .failed = failed,
+      .of_b = of_b,
+      .lines = static_cast<int>(t.k_major ? t.other : t.inner),
+      .k = static_cast<int>(t.k_major ? t.inner : t.other),
+      .batches = static_cast<int>(t.batches),
+      .chunks = t.chunks,
+      .way = !t.k_major                  ? SplitWay::columns
+             : t.inner <= 4 * 32 * kHeld ? SplitWay::rows_of_warps
+                                         : SplitWay::rows_of_ctas,
+      .blocks = 0,
+      .vectors = (t.k_major ? x.k_stride : x.stride) == 1 && is_aligned(x.operand.data, 16) && other_stride % 4 == 0};
+  for (int d = 0; d < p.batch_dims; ++d) s.vectors = s.vectors && x.operand.batch_stride[d] % 4 == 0;
+  const auto lines = static_cast<unsigned>(s.lines), batches = static_cast<unsigned>(s.batches);
+  s.blocks = s.way == SplitWay::columns         ? (lines + kStrip - 1) / kStrip * batches * static_cast<unsigned>(s.chunks)
+             : s.way == SplitWay::rows_of_warps ? (lines * batches + 7) / 8
+                                                : lines * batches;
+  return s;
+}
+
+/// Launches that may begin while the kernel before them ends (ptx/grid.cuh).
+void launch_split(int parts, split_detail::SplitPass& pass, cudaStream_t stream) {
+  unsigned columns = 0;
+  for (const SplitArguments& s : pass.operands) pass.blocks += s.blocks, columns += s.way == SplitWay::columns ? s.blocks : 0;
+  const auto launch = [&](void (*kernel)(split_detail::SplitPass), unsigned blocks) {
+    if (blocks > 0)
+      enqueue(kernel, {.blocks = dim3(blocks), .threads = dim3(split_detail::kThreads), .early = true}, stream, pass);
+  };
+  launch(parts == 2 ? split_operands<2> : split_operands<1>, pass.blocks);
+  launch(parts == 2 ? split_operand_columns<2> : split_operand_columns<1>, columns);
+}
+
+}  // namespace
+
+void launch_passes(const Problem& p, int parts, const TensorOperand& a, const TensorOperand& b, const TensorOperand& up,
+                   unsigned char* workspace, FailedLines* failed, cudaStream_t stream) {
+  if (parts == 0) {  // in one launch; gated: two
+    const auto of = [&](const OperandLines& x, const TensorOperand& t) {
+      return pack_operand<std::uint16_t>(p, x, t, workspace);
+    };
+    launch_pack(p, of(lines_of_a(p), a), of(lines_of_b(p), b), stream);
+    if (p.gated) launch_pack(p, of(lines_of_up(p), up), {}, stream);
+    return;
+  }
+  split_detail::SplitPass pass{};
+  const auto split = [&](const OperandLines& x, const TensorOperand& t, bool of_b) {
+    return split_arguments(p, x, t, workspace, failed, of_b);
+  };
+  pass.operands[0] = split(lines_of_a(p), a, false);
+  if (!b.prepared) pass.operands[1] = split(lines_of_b(p), b, true);
+  if (p.gated) pass.operands[2] = split(lines_of_up(p), up, true);
+  launch_split(parts, pass, stream);
+}
+
+void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t stream) {
+  FailedLines* const failed = failed_of(p, parts, prepared);
+  cudaMemsetAsync(failed, 0, sizeof(FailedLines), stream);
+  split_detail::SplitPass pass{};
+  pass.operands[0] =
+      split_arguments(p, lines_of_b(p), prepared_operand(p.n, p.k, parts), static_cast<unsigned char*>(prepared), failed, true);
+  launch_split(parts, pass, stream);
+}
+
+}  // namespace xgemm::matmul

@@ -1,0 +1,228 @@
+// Products of 16-bit operands in large tiles by mma.sync (sm_80 and later): half precision, and fp32 operands that
+// fp16_split/split.cuh has turned into one or two scaled fp16 parts; out = epilogue(A B) as epilogue/apply.cuh says. One CTA a
+// tile, or a split of its K. Hopper has wgmma/kernel.cuh for the same operands.
+//
+//   Operands  contiguous along k or along their lines each, rows at multiples of 16 bytes (tensor_operand.h); any sizes.
+//   Load      cp.async of 16 bytes to swizzled shared memory: a ring of 3 to 5 k-blocks of 32.
+//   Loop      the fragments of the next 16 k are read while these multiply; one barrier a k-block, after its last fragments are
+//             read: its slot is filled while the next block is multiplied. Two parts: 12 products hide the reads, and registers
+//             are scarce.
+//   Order     16 k at a time into one accumulator, the bits of mma/kernel.cuh; splits are added in order. Two parts: the products
+//             of hi are added to fp32 sums after every 16 k, since the tensor core rounds toward zero, the small ones in an
+//             accumulator of their own, in units of kLowUnit, to the sums after every kChunkBlocks.
+//
+// Floors: 2 M N K flop (two parts: three times) at the device's rate (plan/machine.h); shared memory delivers 128 bytes a cycle:
+// a warp's 64 x 64 x 16 products read 4 KB and take 128 (A100) or 100 cycles of its SM's quarter.
+#pragma once
+#include "device/ptx/grid.cuh"
+#include "matmul/fp16_split/line_scale.cuh"
+#include "matmul/mma/large_tile.cuh"
+
+namespace xgemm::matmul {
+namespace large_detail {
+
+/// A thread's copies of an operand's k-blocks, in pieces of 16 bytes: kCopies a block. Lines out of bounds are left as they are:
+/// their products are not stored.
+template <class Shape, bool kAlongK, int kLines>
+class LargeCopies {
+  using Panel = typename Shape::template PanelOf<kAlongK, kLines>;
+  static constexpr int kParts = Shape::kParts;
+  const char* from;       // the thread's next piece
+  std::int64_t row_step;  // bytes from one of its rows to the next
+  std::int64_t to_next;   // from a block's last row to the next block's first
+  std::int64_t part;
+  int to, left;    // offset of its first piece in a panel; bytes (along k) or rows in bounds from that piece on
+  int piece;       // bytes of a piece in bounds, where it lies along lines
+  unsigned there;  // its rows in bounds, one bit each; none where pieces are not whole
+
+ public:
+  static constexpr int kCopies = Panel::kCount * kParts;
+  __device__ __forceinline__ LargeCopies(const LargeOperand& x, unsigned batch, std::int64_t line, int lines,
+                                         std::int64_t first_k, int depth) {
+    const std::int64_t ld = 2 * x.ld;
+    const int row = Panel::first(), at = Panel::at();
+    from = static_cast<const char*>(x.data) + 2 * (batch * x.batch_stride) + ((kAlongK ? line : first_k) + row) * ld +
+           2 * (kAlongK ? first_k : line) + 16 * at;
+    row_step = Panel::kStep * ld, to_next = (kAlongK ? 2 * kLargeK : kLargeK * ld) - (Panel::kCount - 1) * row_step,
+    part = 2 * x.part_stride;
+    to = Panel::place(row, at);
+    left = kAlongK ? 2 * depth - 16 * at : depth - row;
+    piece = min(max(2 * (lines - 8 * at), 0), 16);
+    there = 0;
+#pragma unroll
+    for (int i = 0; i < Panel::kCount; ++i)
+      if (kAlongK ? row + i * Panel::kStep < lines : piece > 0 && is_whole(lines)) there |= 1u << i;
+    sized = !kAlongK && !is_whole(lines);
+  }
+  /// Copies `kFirst` to `kLast` - 1 of the next block, all of whose k are in bounds, if `on`.
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void issue(unsigned char* panel, bool on) {
+    const unsigned rows = on ? there : 0;
+#pragma unroll
+    for (int i = kFirst; i < kLast; ++i) {
+      const int row = i / kParts, p = i % kParts;
+      if (i > 0 && p == 0) from += row_step;
+      cp_async_if(panel + p * Panel::kBytes + to + row * (Panel::kStep * Panel::kRow), from + p * part, rows >> row & 1);
+    }
+  }
+  /// The block, if it exists and issue() did not copy it; then the next block.
+  __device__ __forceinline__ void finish(unsigned char* panel, bool on, bool exists) {
+    if (exists && (sized || !on)) {
+      const char* x = from - (Panel::kCount - 1) * row_step;
+#pragma unroll 1
+      for (int i = 0; i < Panel::kCount; ++i, x += row_step) {
+        const bool row = kAlongK ? (there >> i & 1) != 0 : i * Panel::kStep < left;
+        const int bytes = !row ? 0 : kAlongK ? min(max(left, 0), 16) : piece;
+#pragma unroll
+        for (int p = 0; p < kParts; ++p)
+          cp_async<16>(panel + p * Panel::kBytes + to + i * (Panel::kStep * Panel::kRow), x + p * part, bytes);
+      }
+    }
+    from += to_next;
+    left -= kAlongK ? 2 * kLargeK : kLargeK;
+  }
+
+ private:
+  bool sized;  // lines end within a piece: every block is copied by finish()
+  static __device__ __forceinline__ bool is_whole(int lines) { return lines >= kLines || lines % 8 == 0; }
+};
+
+template <class F>
+__device__ __forceinline__ void each_step(const F& f) {
+  [&]<int... kStep>(std::integer_sequence<int, kStep...>) {
+    (f.template operator()<kStep>(), ...);
+  }(std::make_integer_sequence<int, kLargeSteps>{});
+}
+
+/// A warp's products.
+template <class T, class Shape>
+struct LargeMultiplier {
+  static constexpr int kHigh = Shape::kRows / 16, kWide = Shape::kColumns / 16, kParts = Shape::kParts;
+  static constexpr bool kAhead = kParts == 1;
+  const typename Shape::ReaderA reader_a;
+  const typename Shape::ReaderB reader_b;
+  typename Shape::Sums sums = {};
+  std::uint32_t a[kAhead ? 2 : 1][kParts][kHigh][4], b[kAhead ? 2 : 1][kParts][kWide][4];  // fragments of 16 k, and of the next
+  __device__ __forceinline__ LargeMultiplier(int row, int column, int lane) : reader_a(row, lane), reader_b(column, lane) {}
+
+  __device__ __forceinline__ void read(const unsigned char* slot, int step, int to) {
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) {
+#pragma unroll
+      for (int i = 0; i < kHigh; ++i) reader_a.read(a[to][p][i], slot + p * Shape::A::kBytes, i, step);
+#pragma unroll
+      for (int j = 0; j < kWide; ++j)
+        reader_b.read(b[to][p][j], slot + kParts * Shape::A::kBytes + p * Shape::B::kBytes, j, step);
+    }
+  }
+  __device__ __forceinline__ void add(float (&to)[4], int from, int part_a, int part_b, int i, int j) const {
+    const std::uint32_t(&columns)[4] = b[from][part_b][j / 2];
+    ptx::mma<T>(to, a[from][part_a][i], columns[j % 2 * 2], columns[j % 2 * 2 + 1]);
+  }
+  __device__ __forceinline__ void multiply(int from) {
+#pragma unroll
+    for (int i = 0; i < kHigh; ++i)
+#pragma unroll
+      for (int j = 0; j < 2 * kWide; ++j) {
+        if constexpr (kParts == 1) {
+          add(sums[i][j], from, 0, 0, i, j);
+        } else {
+          float sum[4] = {};
+          add(sum, from, 1, 0, i, j), add(sum, from, 0, 1, i, j);
+#pragma unroll
+          for (float& x : sum) x *= kLowUnit;
+          add(sum, from, 0, 0, i, j);
+#pragma unroll
+          for (int c = 0; c < 4; ++c) sums[i][j][c] += sum[c];
+        }
+      }
+  }
+  /// Multiplies a block whose first fragments have been read. copy<step>(), of all steps but the last, copies a part of a later
+  /// one; next() waits for the next block and returns its slot, or null.
+  template <class Copy, class Next>
+  __device__ __forceinline__ void block(const unsigned char* slot, const Copy& copy, const Next& next) {
+    if constexpr (!kAhead) {
+      each_step([&]<int kStep>() {
+        if constexpr (kStep + 1 < kLargeSteps) copy.template operator()<kStep>();
+      });
+#pragma unroll 2
+      for (int step = 0; step < kLargeSteps; ++step) {
+        read(slot, step, 0);
+        if (step + 1 == kLargeSteps) next();
+        multiply(0);
+      }
+      return;
+    }
+    each_step([&]<int kStep>() {
+      if constexpr (kStep + 1 < kLargeSteps) {
+        read(slot, kStep + 1, (kStep + 1) % 2);
+        copy.template operator()<kStep>();
+      } else if (const unsigned char* const after = next()) {
+        read(after, 0, 0);
+      }
+      multiply(kStep % 2);
+    });
+  }
+};
+
+}  // namespace large_detail
+
+template <class T, LargeTile kTile, int kParts, bool kAlongKA, bool kAlongKB>
+__global__ void __launch_bounds__(large_geometry(kTile).threads(), large_geometry(kTile).beside)
+    mma_large(const __grid_constant__ LargeArguments g) {
+  using namespace large_detail;
+  using Shape = LargeShape<kTile, kParts, kAlongKA, kAlongKB>;
+  extern __shared__ __align__(1024) unsigned char ring[];
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const LargePart tile = locate<Shape>(g, warp);
+  LargeCopies<Shape, kAlongKA, Shape::kInfo.rows> of_a(g.a, tile.batch, tile.row, tile.rows, tile.first_k, tile.depth);
+  LargeCopies<Shape, kAlongKB, Shape::kInfo.columns> of_b(g.b, tile.batch, tile.column, tile.columns, tile.first_k, tile.depth);
+  const int blocks = (tile.depth + kLargeK - 1) / kLargeK, whole = tile.depth / kLargeK, ring_bytes = g.stages * Shape::kSlot;
+  int copied = 0, filling = 0, reading = 0;  // a block's number; offsets of slots
+  const auto panel_b = [&] { return ring + filling + kParts * Shape::A::kBytes; };
+  /// What step kStep copies of a block, as the other instructions of a step hide a part of the copies.
+  const auto copy = [&]<int kStep>() {
+    constexpr int kOf = kLargeSteps - 1, kA = decltype(of_a)::kCopies, kB = decltype(of_b)::kCopies;
+    of_a.template issue<kA * kStep / kOf, kA*(kStep + 1) / kOf>(ring + filling, copied < whole);
+    of_b.template issue<kB * kStep / kOf, kB*(kStep + 1) / kOf>(panel_b(), copied < whole);
+  };
+  const auto copied_all = [&] {
+    of_a.finish(ring + filling, copied < whole, copied < blocks);
+    of_b.finish(panel_b(), copied < whole, copied < blocks);
+    ++copied;
+    filling = filling + Shape::kSlot == ring_bytes ? 0 : filling + Shape::kSlot;
+    cp_async_commit();  // an empty group too: the wait counts groups
+  };
+  const auto landed = [&] {  // all but the last stages - 2 blocks
+    cp_async_wait_if<1>(g.stages == 3), cp_async_wait_if<2>(g.stages == 4), cp_async_wait_if<3>(g.stages == 5);
+    __syncthreads();
+  };
+
+  ptx::grid_wait();
+  ptx::grid_release();
+#pragma unroll 1
+  for (int i = 0; i < g.stages - 1; ++i) {
+    each_step([&]<int kStep>() {
+      if constexpr (kStep + 1 < kLargeSteps) copy.template operator()<kStep>();
+    });
+    copied_all();
+  }
+  LargeMultiplier<T, Shape> multiplier(tile.warp_row, tile.warp_column, lane);
+  landed();
+  if constexpr (multiplier.kAhead) multiplier.read(ring, 0, 0);
+#pragma unroll 1
+  for (int block = 0; block < blocks; ++block) {
+    multiplier.block(ring + reading, copy, [&]() -> const unsigned char* {
+      if (block + 1 == blocks) return nullptr;
+      copied_all();
+      landed();
+      reading = reading + Shape::kSlot == ring_bytes ? 0 : reading + Shape::kSlot;
+      return ring + reading;
+    });
+  }
+  cp_async_wait<0>();
+  __syncthreads();  // the sums overwrite the slots
+  store_large<T, Shape>(g, tile, multiplier.sums, ring + warp * Shape::kStaging);
+}
+
+}  // namespace xgemm::matmul
