@@ -24,6 +24,7 @@ struct Problem {
   std::int64_t mask_batches = 1;               ///< with masks of their own
   bool mask_heads = false, mask_rows = false;  ///< the mask differs among a key head's query heads, among positions
   bool batch_invariant = false;                ///< the order of additions must not depend on the number of rows
+  bool portable = false;                       ///< mma/: each tile serves any number of rows, and rows are stored without TMA
 };
 
 struct Plan {
@@ -39,7 +40,7 @@ struct Plan {
   int own_splits = 1;           ///< splits that a CTA computes and merges: 1, or (mma/) all, which then count as one
   bool alone = false;           ///< mma/: one CTA per SM at a time
   int split_tiles = 0;          ///< tiles of keys of a split
-  bool through_memory = false;  ///< several splits, or rows that TMA cannot store
+  bool through_memory = false;  ///< several splits, or rows that TMA, if it is used, cannot store
   int partial_rows = 0;         ///< rows of a tile's partial results
   int ctas = 0;
   Masking masking = Masking::edges;

@@ -38,6 +38,7 @@ struct Tile {
   Serving serving = Serving::any;
   bool additive = true, others = true;  ///< masks that it is compiled for; an additive one takes registers
   double row = 1;                       ///< time of a row relative to the tile of the same head size and keys
+  int row_blocks = 1;                   ///< mma/: 16-row blocks of a warp
 
   static constexpr int kSharedBytes = 227 * 1024;  ///< the most that a CTA can have
   static constexpr int kBlockBytes = 128;          ///< of a row in one block of 64 columns: the width of the swizzle
