@@ -76,13 +76,15 @@ struct TileCopies {
  private:
   template <class Exists>
   __device__ __forceinline__ void issue_pieces(unsigned char* slot, int first, const Exists& exists) const {
-    const char* from = mine + 2 * first * x.row;
+    std::int64_t row_bytes = 2 * x.row;
+    asm volatile("" : "+l"(row_bytes));  // else its multiples are kept in registers through the main loop
+    const char* from = mine + first * row_bytes;
 #pragma unroll
     for (int down = 0; down < kKeys; down += kDown) {
 #pragma unroll
       for (int across = 0; across < kColumns / 8; across += kAcross)
         cp_async_or_zeros(slot + to + down * kRowBytes + 16 * across, from + 16 * across, exists(down, across));
-      from += 2 * kDown * x.row;
+      from += kDown * row_bytes;
     }
   }
 };

@@ -65,26 +65,29 @@ struct ManyRowsWarp {
     return (thread / 32 * kBlocks + block) * 16 + thread % 32 / 4;
   }
 
-  __device__ __forceinline__ void load_query(std::uint32_t (&fragments)[kBlocks][4], int step) const {
+  __device__ __forceinline__ void load_query(std::uint32_t (&fragments)[kBlocks][4], int step, std::uint32_t from) const {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block)
-      ptx::ldmatrix(fragments[block], QueryReader::at(step, query_at) + block * 16 * 2 * kTile.head_size);
+      ptx::ldmatrix(fragments[block], QueryReader::at(step, from) + block * 16 * 2 * kTile.head_size);
   }
   __device__ __forceinline__ void load_queries() {
 #pragma unroll
-    for (int step = 0; step < (kHoldsQueries ? kSteps : 1); ++step) load_query(queries[step], step);
+    for (int step = 0; step < (kHoldsQueries ? kSteps : 1); ++step) load_query(queries[step], step, query_at);
   }
 
   __device__ __forceinline__ void multiply_keys(const unsigned char* keys) {
-    const std::uint32_t at = ptx::shared_address(keys) + static_cast<std::uint32_t>(key_reader.lane_at);
+    constexpr int kUnrolled = kHoldsQueries ? kSteps : Swizzle<kTile.head_size>::kPieces / 2;  // then addresses repeat
+    std::uint32_t at = ptx::shared_address(keys) + static_cast<std::uint32_t>(key_reader.lane_at), from = query_at;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block)
 #pragma unroll
       for (float& score : scores[block]) score = 0;
+#pragma unroll 1
+    for (int first = 0; first < kSteps; first += kUnrolled, at += 32 * kUnrolled, from += 32 * kUnrolled)
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kUnrolled; ++step) {
       std::uint32_t(&query)[kBlocks][4] = queries[kHoldsQueries ? step : 0];
-      if constexpr (!kHoldsQueries) load_query(query, step);
+      if constexpr (!kHoldsQueries) load_query(query, step, from);
 #pragma unroll
       for (int key = 0; key < kKeys; key += 16) {
         std::uint32_t fragment[4];

@@ -21,6 +21,7 @@ enum TileClass : unsigned char {
 enum class Serving {
   any,
   unmasked,
+  masked,
   long_full  ///< not causal, more than 1024 rows per key head
 };
 
@@ -46,6 +47,7 @@ struct Tile {
 
   constexpr bool serves(Masking masking) const {
     if (serving == Serving::unmasked) return masking == Masking::edges;
+    if (serving == Serving::masked && masking == Masking::edges) return false;
     if (masking == Masking::additive_tma) return mask_slots(masking) > 0;
     return masking == Masking::additive ? additive : others;
   }
