@@ -57,7 +57,11 @@ struct ManyRowsWarp {
     return memory + thread_index() / 32 * (16 * kBlocks * 2 * kTile.head_size);
   }
   /// Computed again where it is needed: there is no register for it in the loop.
-  __device__ __forceinline__ RowTile row_tile() const { return RowTile(g, block_index()); }
+  __device__ __forceinline__ RowTile row_tile() const {
+    int item;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(item));
+    return RowTile(g, item);
+  }
 
   /// This thread's first row of a block in the tile.
   static __device__ __forceinline__ int first_row(int block) {
