@@ -31,8 +31,8 @@ bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::i
   return aligned && (item > 2 || columns * item % 16 == 0);
 }
 
-/// XGEMM_ATTENTION_PLAN: "simt" allows only CUDA cores (simt/), "wgmma" excludes mma.sync, "mma" wgmma; else tensor cores take what
-/// they can, and decode/ takes few rows in fp32.
+/// XGEMM_ATTENTION_PLAN: "simt" allows only CUDA cores (simt/), "wgmma" excludes mma.sync, "mma" wgmma; else tensor cores take
+/// what they can, and decode/ takes few rows in fp32.
 std::string_view wanted_plan(const char* op) {
   const std::string_view wanted = environment("XGEMM_ATTENTION_PLAN");
   check(wanted.empty() || wanted == "simt" || wanted == "wgmma" || wanted == "mma", op,
@@ -50,8 +50,8 @@ struct TensorCores {
 
 constexpr std::size_t kTensorMapBatchDims = 2;  ///< that a launch of wgmma/ takes
 
-/// Can TMA, or cp.async, read it (half precision)? It needs adjacent columns, whole vectors of them, and a base and strides of multiples of
-/// 16 bytes. The last `apart` dims before the columns must not have stride 0 (batch dims may: wgmma/launch.cpp).
+/// Can TMA, or cp.async, read it (half precision)? It needs adjacent columns, whole vectors of them, and a base and strides of
+/// multiples of 16 bytes. The last `apart` dims before the columns must not have stride 0 (batch dims may: wgmma/launch.cpp).
 bool aligned(const TensorView& v, std::int64_t apart = 1) {
   bool result = v.stride(-1) == 1 && v.size(-1) % 8 == 0 && reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0;
   for (std::int64_t i = 0; i + 1 < v.dim(); ++i)

@@ -56,34 +56,40 @@ struct TileCopies {
   const MmaArguments::Operand& x;
   const int& columns;
   const char* mine;  ///< this thread's first piece of the head's first keys
-  unsigned to;       ///< its offset in shared memory
 
   __device__ __forceinline__ TileCopies(const MmaArguments::Operand& operand, const RowTile& tile, const int& columns)
       : x(operand),
         columns(columns),
-        mine(static_cast<const char*>(x.data) + 2 * (tile.outer * x.outer + tile.inner * x.inner + row() * x.row) + 16 * piece()),
-        to(static_cast<unsigned>(Swizzle<kColumns>::at(row(), piece()))) {}
+        mine(static_cast<const char*>(x.data) + 2 * (tile.outer * x.outer + tile.inner * x.inner + row() * x.row) +
+             16 * piece()) {}
   static __device__ __forceinline__ int row() { return thread_index() / kAcross; }
   static __device__ __forceinline__ int piece() { return thread_index() % kAcross; }
 
   /// Issues the copies of keys from `first` on; `sk`: all keys.
   __device__ __forceinline__ void issue(unsigned char* slot, int first, int sk) const {
-    if (first + kKeys <= sk && columns == kColumns) return issue_pieces(slot, first, [](int, int) { return true; });
     const int left = sk - first - row(), right = columns / 8 - piece();
     issue_pieces(slot, first, [&](int down, int across) { return down < left && across < right; });
+  }
+  /// The same with fewer instructions where all exist.
+  __device__ __forceinline__ void issue_whole_or_not(unsigned char* slot, int first, int sk) const {
+    if (first + kKeys <= sk && columns == kColumns)
+      issue_pieces(slot, first, [](int, int) { return true; });
+    else
+      issue(slot, first, sk);
   }
 
  private:
   template <class Exists>
   __device__ __forceinline__ void issue_pieces(unsigned char* slot, int first, const Exists& exists) const {
     std::int64_t row_bytes = 2 * x.row;
+    slot += Swizzle<kColumns>::at(row(), piece());
     asm volatile("" : "+l"(row_bytes));  // else its multiples are kept in registers through the main loop
     const char* from = mine + first * row_bytes;
 #pragma unroll
     for (int down = 0; down < kKeys; down += kDown) {
 #pragma unroll
       for (int across = 0; across < kColumns / 8; across += kAcross)
-        cp_async_or_zeros(slot + to + down * kRowBytes + 16 * across, from + 16 * across, exists(down, across));
+        cp_async_or_zeros(slot + down * kRowBytes + 16 * across, from + 16 * across, exists(down, across));
       from += kDown * row_bytes;
     }
   }
@@ -95,7 +101,7 @@ template <int kColumns, bool kRowsFirst>
 struct TileReader {
   int lane_at;
   __device__ __forceinline__ TileReader() {
-    const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8;
+    const int lane = thread_index() % 32, matrix = lane / 8;
     const int lower = kRowsFirst ? matrix % 2 : matrix / 2, right = kRowsFirst ? matrix / 2 : matrix % 2;
     lane_at = Swizzle<kColumns>::at(8 * lower + lane % 8, right);
   }

@@ -19,7 +19,8 @@ void launch_mma_instance(const MmaArguments& g, unsigned ctas, cudaStream_t stre
   once_a_device<kernel>([](int device) {
     int most = 0;
     return cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
-           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, std::min(most, kMmaAloneBytes)) == cudaSuccess;
+           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, std::min(most, kMmaAloneBytes)) ==
+               cudaSuccess;
   });
   const unsigned bytes = g.alone ? kMmaAloneBytes : kBytes;
   enqueue(kernel, {.blocks = ctas, .threads = kMmaThreads, .shared_bytes = bytes, .early = true}, stream, g);

@@ -1,7 +1,8 @@
 // Attention of many rows by mma.sync (sm_80 and later), half or bf16: FlashAttention-2's schedule (Dao 2023).
 //
 // Computes what kernel.cuh does, with its operands, for any number of rows.
-//   CTA        one tile of rows against one split of the keys; each warp 16 or 32 rows (many_rows_warp.cuh). Queries, and keys and
+//   CTA        one tile of rows against one split of the keys; each warp 16 or 32 rows (many_rows_warp.cuh). Queries, and keys
+//   and
 //              values a tile at a time, come to shared memory by cp.async (copies.cuh) while others are computed.
 //   Loop       four stages: keys and values of the next tile are copied during a step; a barrier a step. Two: values are copied
 //              during Q K^T, the next keys during the rest; two barriers.
@@ -32,11 +33,11 @@ __global__ void __launch_bounds__(many_rows_threads(kManyRowsTiles[kIndex]), kMa
   const TileCopies<kKeys, kTile.value_size, kThreads> values(g.values, tile, g.dv);
   KeyWalk<kKeys, kMasking> walk(g, tile);
   const auto copy_keys = [&](int stage) {
-    if (walk.valid()) keys.issue(stages + stage * kStageBytes, walk.n * kKeys, g.sk);
+    if (walk.valid()) keys.issue_whole_or_not(stages + stage * kStageBytes, walk.n * kKeys, g.sk);
   };
   copy_queries<kIndex>(g, tile, attention_rows);
   copy_keys(0);
-  if (kBoth && walk.valid()) values.issue(stages + kStageBytes, walk.n * kKeys, g.sk);
+  if (kBoth && walk.valid()) values.issue_whole_or_not(stages + kStageBytes, walk.n * kKeys, g.sk);
   cp_async_commit();
 
   ManyRowsWarp<Element, kIndex, kMasking> warp(g, attention_rows);
@@ -57,9 +58,9 @@ __global__ void __launch_bounds__(many_rows_threads(kManyRowsTiles[kIndex]), kMa
     if constexpr (kBoth) {
       stage ^= 2;
       copy_keys(stage);
-      if (walk.valid()) values.issue(stages + (stage + 1) * kStageBytes, walk.n * kKeys, g.sk);
+      if (walk.valid()) values.issue_whole_or_not(stages + (stage + 1) * kStageBytes, walk.n * kKeys, g.sk);
     } else {
-      values.issue(stages + kStageBytes, n * kKeys, g.sk);
+      values.issue_whole_or_not(stages + kStageBytes, n * kKeys, g.sk);
     }
     cp_async_commit();
     warp.multiply_keys(these);

@@ -40,17 +40,14 @@ struct ManyRowsWarp {
   using ValueReader = TileReader<kTile.value_size, true>;
 
   const MmaArguments& g;
-  std::uint32_t query_at;  ///< this lane's first queries
+  std::uint32_t query_at;                                         ///< this lane's first queries
   std::uint32_t queries[kHoldsQueries ? kSteps : 1][kBlocks][4];  ///< A fragments
   float scores[kBlocks][kKeys / 2], outputs[kBlocks][kValueSize / 2] = {};
   OnlineSoftmax<kKeys> softmax[kBlocks];
-  const KeyReader key_reader;
-  const ValueReader value_reader;
 
   /// `memory`: the tile's queries.
   __device__ __forceinline__ ManyRowsWarp(const MmaArguments& arguments, unsigned char* memory)
-      : g(arguments),
-        query_at(ptx::shared_address(warp_memory(memory)) + static_cast<std::uint32_t>(QueryReader().lane_at)) {}
+      : g(arguments), query_at(ptx::shared_address(warp_memory(memory)) + static_cast<std::uint32_t>(QueryReader().lane_at)) {}
 
   /// The warp's queries, then its outputs, in the memory of the tile's.
   static __device__ __forceinline__ unsigned char* warp_memory(unsigned char* memory) {
@@ -81,7 +78,7 @@ struct ManyRowsWarp {
 
   __device__ __forceinline__ void multiply_keys(const unsigned char* keys) {
     constexpr int kUnrolled = kHoldsQueries ? kSteps : Swizzle<kTile.head_size>::kPieces / 2;  // then addresses repeat
-    std::uint32_t at = ptx::shared_address(keys) + static_cast<std::uint32_t>(key_reader.lane_at), from = query_at;
+    std::uint32_t at = ptx::shared_address(keys) + static_cast<std::uint32_t>(KeyReader().lane_at), from = query_at;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block)
 #pragma unroll
@@ -89,21 +86,21 @@ struct ManyRowsWarp {
 #pragma unroll 1
     for (int first = 0; first < kSteps; first += kUnrolled, at += 32 * kUnrolled, from += 32 * kUnrolled)
 #pragma unroll
-    for (int step = 0; step < kUnrolled; ++step) {
-      std::uint32_t(&query)[kBlocks][4] = queries[kHoldsQueries ? step : 0];
-      if constexpr (!kHoldsQueries) load_query(query, step, from);
+      for (int step = 0; step < kUnrolled; ++step) {
+        std::uint32_t(&query)[kBlocks][4] = queries[kHoldsQueries ? step : 0];
+        if constexpr (!kHoldsQueries) load_query(query, step, from);
 #pragma unroll
-      for (int key = 0; key < kKeys; key += 16) {
-        std::uint32_t fragment[4];
-        ptx::ldmatrix(fragment, KeyReader::at(step, at) + key * 2 * kTile.head_size);
+        for (int key = 0; key < kKeys; key += 16) {
+          std::uint32_t fragment[4];
+          ptx::ldmatrix(fragment, KeyReader::at(step, at) + key * 2 * kTile.head_size);
 #pragma unroll
-        for (int block = 0; block < kBlocks; ++block)
+          for (int block = 0; block < kBlocks; ++block)
 #pragma unroll
-          for (int j = 0; j < 2; ++j)
-            ptx::mma<Element>(reinterpret_cast<float(&)[4]>(scores[block][key / 2 + 4 * j]), query[block], fragment[2 * j],
-                              fragment[2 * j + 1]);
+            for (int j = 0; j < 2; ++j)
+              ptx::mma<Element>(reinterpret_cast<float(&)[4]>(scores[block][key / 2 + 4 * j]), query[block], fragment[2 * j],
+                                fragment[2 * j + 1]);
+        }
       }
-    }
   }
 
   /// Scores become weights. `edge`, `mixed`: KeyWalk's on_edge() and on_mask() of tile n.
@@ -152,7 +149,7 @@ struct ManyRowsWarp {
   }
 
   __device__ __forceinline__ void multiply_values(const unsigned char* values) {
-    const std::uint32_t at = ptx::shared_address(values) + static_cast<std::uint32_t>(value_reader.lane_at);
+    const std::uint32_t at = ptx::shared_address(values) + static_cast<std::uint32_t>(ValueReader().lane_at);
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       std::uint32_t weights[kBlocks][4];

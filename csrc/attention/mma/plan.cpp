@@ -35,7 +35,8 @@ std::optional<Plan> plan_few_rows(Problem problem, std::int64_t shared_bytes) {
   if (mma_shared_bytes(plan->info(), masked) + mma_static_bytes(plan->info(), masked) > shared_bytes) return {};
   if (plan->masking != Masking::edges && plan->split_tiles > kMmaMaskTiles) return {};
   if (gathers(*plan, problem.sm_count))
-    plan->own_splits = std::exchange(plan->splits, 1), plan->alone = plan->tiles <= problem.sm_count && kMmaAloneBytes + mma_static_bytes(plan->info(), false) <= shared_bytes;
+    plan->own_splits = std::exchange(plan->splits, 1),
+    plan->alone = plan->tiles <= problem.sm_count && kMmaAloneBytes + mma_static_bytes(plan->info(), false) <= shared_bytes;
   plan->ctas = static_cast<int>(plan->items());
   plan->mask_tiles = 0;  // each CTA looks at its split's mask
   plan->through_memory = plan->splits > 1;

@@ -1,5 +1,5 @@
-// The tiles of the mma.sync kernels, for few rows (kernel.cuh) and for many (many_rows.cuh), in the terms of tiles/tile.h: for half
-// and bf16, with and without a mask, one instantiation each.
+// The tiles of the mma.sync kernels, for few rows (kernel.cuh) and for many (many_rows.cuh), in the terms of tiles/tile.h: for
+// half and bf16, with and without a mask, one instantiation each.
 #pragma once
 #include <array>
 
@@ -41,14 +41,8 @@ inline constexpr int kMmaAloneBytes = Tile::kSharedBytes / 2 + 1;
 /// `query_slots`: 0 if registers hold the queries. `row_blocks` share each fragment of keys and values, which ldmatrix would else
 /// load at more than shared memory's rate; the largest heads leave registers for one. At most 99 KB.
 inline constexpr std::array kManyRowsTiles = {
-    Tile{.head_size = 64,
-         .value_size = 64,
-         .consumers = 2,
-         .keys = 64,
-         .query_slots = 0,
-         .stages = 4,
-         .ctas = 2,
-         .row_blocks = 2},
+    Tile{
+        .head_size = 64, .value_size = 64, .consumers = 2, .keys = 64, .query_slots = 0, .stages = 4, .ctas = 2, .row_blocks = 2},
     Tile{.head_size = 96,
          .value_size = 96,
          .consumers = 2,

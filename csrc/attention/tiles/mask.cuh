@@ -32,8 +32,8 @@ __device__ __forceinline__ void cap_scores(float (&scores)[kCount], float cap_sc
   for (float& score : scores) score = fmaf(-2.f, __fdividef(1.f, 1.f + exp2_approx(score * (2 * kLog2E * cap_scale))), 1.f);
 }
 
-/// The mask of one tile of `rows` rows, loaded while other tiles are computed, then applied; packed_rows: this thread's rows, h = 0
-/// and 1. kAhead: are there registers for an additive one?
+/// The mask of one tile of `rows` rows, loaded while other tiles are computed, then applied; packed_rows: this thread's rows, h =
+/// 0 and 1. kAhead: are there registers for an additive one?
 template <int kKeys, Masking kMasking, bool kAhead = true>
 struct TileMask;
 

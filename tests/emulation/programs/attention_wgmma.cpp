@@ -6,8 +6,8 @@
 // the lowest number in every third row, 4 one of -1.5 2^29 (fp16: -1.5 2^14), next to which fp32 has no digits left for a
 // score. sinks: 1 a float for each query head, 2 one of the operands' dtype for each query head and outer batch. aligned: the
 // mask's rows begin at multiples of 16 bytes; shared: all outer batches have one mask. The last outer batch alone, with another
-// seed and number of SMs, must give the same bits. With FAMILY_MMA (attention_mma.cpp) the same of csrc/attention/mma in fp16: of its
-// kernel for few rows or, with MANY_ROWS (attention_many_rows.cpp), for many.
+// seed and number of SMs, must give the same bits. With FAMILY_MMA (attention_mma.cpp) the same of csrc/attention/mma in fp16: of
+// its kernel for few rows or, with MANY_ROWS (attention_many_rows.cpp), for many.
 #ifdef FAMILY_MMA
 #include "attention/mma/launch.h"
 #endif
