@@ -1,4 +1,4 @@
-"""csrc/attention/mma, attention by mma.sync: its plans, and the kernels themselves in the emulator (no GPU). Few rows first.
+"""csrc/attention/mma, attention by mma.sync: its plans, and its kernels in the emulator (no GPU).
 
 On a GPU of compute capability 9.0, calls that it serves against float64; more in tests/test_attention_decode.py.
 """
@@ -97,7 +97,8 @@ int main() {
     const Tile& t = q->info();
     std::cout << q->tile << ' ' << q->packed << ' ' << q->row_tiles << ' ' << q->tiles << ' ' << q->splits << ' '
               << q->split_tiles * t.keys << ' ' << q->partial_rows << ' ' << q->ctas << ' ' << q->shares_items() << ' '
-              << t.head_size << ' ' << t.value_size << ' ' << mma_shared_bytes(t, masked) << ' ' << q->own_splits << std::endl;
+              << t.head_size << ' ' << t.value_size << ' ' << mma_shared_bytes(t, masked) << ' '
+              << q->own_splits << std::endl;
   }
 }
 """
@@ -208,7 +209,7 @@ def test_every_tile_of_many_rows(many: Attend) -> None:
 
 
 def test_edges_of_many_rows(many: Attend) -> None:
-    """Causal from either end, windows, rows without keys; heads that share keys, in one tile or not; capped scores, sinks."""
+    """Causal from either end, windows, rows without keys; heads that share keys; capped scores, sinks."""
     limits = [{"last": 1}, {"last": 31}, {"first": -70, "last": 30}, {"first": 40}, {"first": -20, "last": -10}]
     cases = [
         Case(seed, 3, 2, 1, group, sq, sk, d, d - 8, seed % 2, **limit, softcap=seed % 2 * 4.0, sinks=seed % 3)

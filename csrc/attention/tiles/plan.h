@@ -12,7 +12,7 @@ namespace xgemm::attention {
 /// What the choice depends on.
 struct Problem {
   std::span<const Tile> table{};  ///< the family's
-  bool possible = false;          ///< half precision on sm_90, operands that TMA can load (wgmma/launch.h), scale > 0
+  bool possible = false;          ///< half precision, operands that TMA or cp.async can load (problem.cpp), scale > 0
   bool causal = false;
   std::int64_t batches = 0;  ///< key heads of all batches
   std::int64_t group = 1;    ///< query heads per key head
