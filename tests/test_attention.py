@@ -650,7 +650,7 @@ MAGNITUDES = {
 # Queries, keys and query heads per key head for each kernel: one key, few rows, splits of long keys, many rows.
 ROWS_AND_KEYS = [(1, 1, 1), (1, 100, 1), (2, 37, 4), (1, 5000, 2), (3, 9000, 1), (70, 129, 1), (300, 300, 2)]
 by_every_family = pytest.mark.parametrize(
-    "plan", ["", pytest.param("wgmma", marks=pytest.mark.cuda), pytest.param("simt", marks=pytest.mark.cuda)]
+    "plan", ["", *(pytest.param(plan, marks=pytest.mark.cuda) for plan in ("mma", "wgmma", "simt"))]
 )
 
 

@@ -1,4 +1,4 @@
-"""csrc/attention/mma, attention of few rows by mma.sync: its plan, and the kernel itself in the emulator (no GPU).
+"""csrc/attention/mma, attention by mma.sync: its plans, and its kernels in the emulator (no GPU).
 
 On a GPU of compute capability 9.0, calls that it serves against float64; more in tests/test_attention_decode.py.
 """
@@ -6,6 +6,7 @@ On a GPU of compute capability 9.0, calls that it serves against float64; more i
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -87,14 +88,17 @@ int main() {
   Problem p;
   p.possible = true;
   std::int64_t shared_bytes;
-  while (std::cin >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv >> shared_bytes) {
+  bool masked;
+  while (std::cin >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv >> shared_bytes >> masked) {
+    p.masking = masked ? Masking::boolean : Masking::edges;
     p.key_end = p.sk, p.sm_count = 132;
-    const auto q = plan_mma(p, shared_bytes);
+    const auto q = plan_few_rows(p, shared_bytes);
     if (!q) { std::cout << "none" << std::endl; continue; }
     const Tile& t = q->info();
     std::cout << q->tile << ' ' << q->packed << ' ' << q->row_tiles << ' ' << q->tiles << ' ' << q->splits << ' '
               << q->split_tiles * t.keys << ' ' << q->partial_rows << ' ' << q->ctas << ' ' << q->shares_items() << ' '
-              << t.head_size << ' ' << t.value_size << ' ' << mma_shared_bytes(t) << ' ' << q->own_splits << std::endl;
+              << t.head_size << ' ' << t.value_size << ' ' << mma_shared_bytes(t, masked) << ' '
+              << q->own_splits << std::endl;
   }
 }
 """
@@ -112,10 +116,17 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, in
     )
 
     def ask(
-        sq: int, sk: int, d: int = 128, dv: int = 0, batches: int = 1, group: int = 1, shared_bytes: int = H200_BYTES
+        sq: int,
+        sk: int,
+        d: int = 128,
+        dv: int = 0,
+        batches: int = 1,
+        group: int = 1,
+        shared_bytes: int = H200_BYTES,
+        masked: bool = False,
     ) -> dict[str, int] | None:
         with conversation(program) as talk:
-            answer = talk(batches, group, sq, sk, d, dv or d, shared_bytes)
+            answer = talk(batches, group, sq, sk, d, dv or d, shared_bytes, int(masked))
         return None if answer == ["none"] else dict(zip(PLAN, map(int, answer), strict=True))
 
     return ask
@@ -167,8 +178,123 @@ def test_what_it_does_not_take(plan: Callable[..., dict[str, int] | None]) -> No
     assert plan(17, 64) is None
     assert plan(1, 64, group=17) is None
     assert plan(1, 64, 257) is None
-    assert plan(1, 64, 128, shared_bytes=L40_BYTES) is not None
-    assert plan(1, 64, 256, shared_bytes=L40_BYTES) is None
+    for d in (64, 128, 256):  # a mask's bits take shared memory, too
+        assert plan(1, 64, d, shared_bytes=L40_BYTES) is not None
+        assert plan(1, 64, d, masked=True) is not None
+        assert plan(1, 64, d, masked=True, shared_bytes=L40_BYTES) is None
+
+
+# ---- many rows -------------------------------------------------------------------------------------------------
+
+many = attend_fixture("attention_many_rows", SOURCES)
+HEAD_SIZES = [(64, 64), (96, 96), (128, 128), (192, 128), (256, 256)]
+
+
+def tiles_of(results: list[str]) -> set[int]:
+    return {int(result.split()[1]) for result in results}
+
+
+def test_every_tile_of_many_rows(many: Attend) -> None:
+    """Each tile with each kind of mask, one tile of rows and several, ragged."""
+    cases = [
+        varied_case(seed, 3, 1, 2, 2, sq, sk, d, dv, seed % 2, mask=mask)
+        for seed, ((d, dv), (sq, sk), mask) in enumerate(
+            (sizes, lengths, mask)
+            for sizes in HEAD_SIZES
+            for lengths in ((130, 150), (3, 300))
+            for mask in (0, 1, 2, 3)
+        )
+    ]
+    assert tiles_of(many(cases)) == set(range(6))
+
+
+def test_edges_of_many_rows(many: Attend) -> None:
+    """Causal from either end, windows, rows without keys; heads that share keys; capped scores, sinks."""
+    limits = [{"last": 1}, {"last": 31}, {"first": -70, "last": 30}, {"first": 40}, {"first": -20, "last": -10}]
+    cases = [
+        Case(seed, 3, 2, 1, group, sq, sk, d, d - 8, seed % 2, **limit, softcap=seed % 2 * 4.0, sinks=seed % 3)
+        for seed, ((group, sq, sk), d, limit) in enumerate(
+            (lengths, d, limit)
+            for lengths in ((1, 193, 161), (3, 50, 70), (5, 9, 300), (16, 20, 64))
+            for d, limit in zip((64, 128, 96, 40, 256), limits, strict=True)
+        )
+    ]
+    many(cases)
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_random_cases_of_many_rows(many: Attend, seed: int) -> None:
+    draw = random.Random(seed)
+    cases = []
+    for _ in range(24):
+        sq = draw.choice([1, 2, 7, 16, 17, 63, 64, 65, 127, 128, 129, 193, 257])
+        group = draw.choice([1, 2, 3, 4, 7, 16] if sq <= 17 else [1, 2, 4])
+        sk = draw.choice([1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257, 513])
+        cases.append(random_case(draw, sq, group, sk, [1, 2, 132]))
+    many(cases)
+
+
+def test_splits_of_many_rows(many: Attend) -> None:
+    """For 17 to 1024 rows per key head, merged in memory."""
+    cases = [
+        Case(seed=1, sm_count=7, outer=2, group=4, sq=5, sk=1500, d=64, last=1500, sinks=1),
+        Case(seed=2, sm_count=3, group=2, sq=20, sk=1100, d=128, dv=104, mask=1, rows=1, sinks=2),
+        Case(seed=3, sm_count=7, group=3, sq=30, sk=4500, d=32, dv=96, first=2300, last=3200, softcap=4),
+    ]
+    splits = [int(result.split("splits ")[1].split(":")[0]) for result in many(cases)]
+    assert splits == [3, 3, 2]
+
+
+MANY_ROWS_PROGRAM = r"""
+#include <iostream>
+#include "attention/mma/plan.h"
+using namespace xgemm::attention;
+int main() {
+  for (const Tile& t : kManyRowsTiles) std::cout << many_rows_shared_bytes(t) << ' ' << t.ctas << std::endl;
+  std::cout << "end" << std::endl;
+  Problem p;
+  p.possible = true;
+  while (std::cin >> p.batch_invariant >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv) {
+    p.key_end = p.sk, p.sm_count = 108;
+    const auto q = plan_many_rows(p);
+    if (!q) { std::cout << "none" << std::endl; continue; }
+    std::cout << q->tile << ' ' << q->packed << ' ' << q->tile_rows << ' ' << q->row_tiles << ' ' << q->tiles << ' '
+              << q->splits << ' ' << q->through_memory << ' ' << q->ctas << ' ' << q->items() << std::endl;
+  }
+}
+"""
+MANY_ROWS_PLAN = ["tile", "packed", "tile_rows", "row_tiles", "tiles", "splits", "through_memory", "ctas", "items"]
+
+
+@pytest.fixture(scope="module")
+def many_rows_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("many_rows")
+    return compile_program(folder, MANY_ROWS_PROGRAM, "attention/mma/plan.cpp", "attention/tiles/plan.cpp")
+
+
+def test_plans_of_many_rows(many_rows_program: Path) -> None:
+    with conversation(many_rows_program) as talk:
+        while (line := talk()) != ["end"]:
+            assert int(line[0]) <= L40_BYTES
+
+        def ask(sq: int, sk: int, d: int, group: int = 1, invariant: bool = False, dv: int = 0) -> dict[str, int]:
+            answer = talk(int(invariant), 3, group, sq, sk, d, dv or d)
+            return dict(zip(MANY_ROWS_PLAN, map(int, answer), strict=True))
+
+        for d, dv in [(8, 8), (64, 128), (80, 80), (192, 128), (256, 64)]:
+            for sq, group in [(1, 1), (1, 12), (40, 3), (129, 1), (1000, 4), (5000, 1)]:
+                p = ask(sq, 9000, d, group, dv=dv)
+                heads = 3 * group // p["packed"]
+                assert p["row_tiles"] * p["tile_rows"] >= sq * p["packed"] > (p["row_tiles"] - 1) * p["tile_rows"]
+                assert p["tiles"] == heads * p["row_tiles"] and p["ctas"] == p["items"] == p["tiles"] * p["splits"]
+                assert p["through_memory"] == (p["splits"] > 1)
+        # Query heads share a tile if one head's rows leave it empty, whatever their number.
+        assert ask(40, 500, 64, 3)["packed"] == 3 and ask(40, 500, 64, 3)["tile_rows"] == 126
+        assert ask(4000, 500, 64, 3)["packed"] == 1
+        # The order of additions does not depend on the number of rows.
+        for d in (64, 128, 256):
+            plans = [ask(sq, 70000, d, group, True) for sq, group in ((1, 1), (1, 8), (100, 1), (5000, 1))]
+            assert {(p["tile"], p["splits"]) for p in plans} == {(plans[0]["tile"], 1)}
 
 
 # ---- on a GPU ------------------------------------------------------------------------------------------------

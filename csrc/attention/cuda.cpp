@@ -31,26 +31,27 @@ bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::i
   return aligned && (item > 2 || columns * item % 16 == 0);
 }
 
-/// XGEMM_ATTENTION_PLAN: "simt" allows only CUDA cores (simt/), "wgmma" excludes mma.sync; else Hopper's tensor cores take what
-/// they can, and decode/ takes few rows in fp32.
+/// XGEMM_ATTENTION_PLAN: "simt" allows only CUDA cores (simt/), "wgmma" excludes mma.sync, "mma" wgmma; else tensor cores take
+/// what they can, and decode/ takes few rows in fp32.
 std::string_view wanted_plan(const char* op) {
   const std::string_view wanted = environment("XGEMM_ATTENTION_PLAN");
-  check(wanted.empty() || wanted == "simt" || wanted == "wgmma", op, "expected XGEMM_ATTENTION_PLAN to be simt or wgmma, got ",
-        wanted);
+  check(wanted.empty() || wanted == "simt" || wanted == "wgmma" || wanted == "mma", op,
+        "expected XGEMM_ATTENTION_PLAN to be simt, wgmma or mma, got ", wanted);
   return wanted;
 }
 
-/// Which tensor-core kernels the GPU has and the caller wants. mma.sync adds keys in an order of its own.
+/// Which tensor-core kernels the GPU has and the caller wants.
 struct TensorCores {
   bool wgmma, mma;
   TensorCores(const DeviceProperties& gpu, std::string_view wanted)
-      : wgmma(gpu.major == 9 && wanted != "simt"), mma(wgmma && wanted != "wgmma" && !batch_invariant()) {}
+      : wgmma(gpu.major == 9 && wanted != "simt" && wanted != "mma"), mma(wanted != "simt" && wanted != "wgmma") {}
+  bool any() const { return wgmma || mma; }
 };
 
 constexpr std::size_t kTensorMapBatchDims = 2;  ///< that a launch of wgmma/ takes
 
-/// Can TMA read it (half precision)? It needs adjacent columns, whole vectors of them, and a base and strides of multiples of
-/// 16 bytes. The last `apart` dims before the columns must not have stride 0 (batch dims may: wgmma/launch.cpp).
+/// Can TMA, or cp.async, read it (half precision)? It needs adjacent columns, whole vectors of them, and a base and strides of
+/// multiples of 16 bytes. The last `apart` dims before the columns must not have stride 0 (batch dims may: wgmma/launch.cpp).
 bool aligned(const TensorView& v, std::int64_t apart = 1) {
   bool result = v.stride(-1) == 1 && v.size(-1) % 8 == 0 && reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0;
   for (std::int64_t i = 0; i + 1 < v.dim(); ++i)
@@ -75,13 +76,12 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const Te
   Problem problem = tile_problem(k);
   problem.table = kWgmmaTiles, problem.sm_count = gpu.sm_count, problem.batch_invariant = batch_invariant();
   std::optional<Plan> plan;
-  if (cores.mma) plan = plan_mma(problem, static_cast<std::int64_t>(gpu.smem_per_block));
-  const bool mma = plan.has_value();
-  if (!mma) plan = plan_tiles(problem);
+  if (cores.mma) plan = plan_few_rows(problem, static_cast<std::int64_t>(gpu.smem_per_block));
+  if (!plan) plan = cores.wgmma ? plan_tiles(problem) : plan_many_rows(problem);
   if (!plan) return false;
   const MeetingPlace place =
       scope.meeting_place(static_cast<std::size_t>(plan->counter_bytes()), static_cast<std::size_t>(plan->memory_bytes()));
-  if (!mma) return launch_wgmma(*plan, k, place.counters, place.partials, scope.stream());
+  if (plan->table.data() == kWgmmaTiles.data()) return launch_wgmma(*plan, k, place.counters, place.partials, scope.stream());
   launch_mma(*plan, k, place.counters, place.partials, scope.stream());
   return true;
 }
@@ -108,7 +108,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
   const std::string_view wanted = wanted_plan(a.query.op);
   const TensorCores cores(scope.properties(), wanted);
   const bool half_type = a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double;
-  const bool tensor_cores = half_type && cores.wgmma;
+  const bool tensor_cores = half_type && cores.any();
   // Whether the fp16 parts can represent a key head depends on all of its rows.
   const bool fp16_split =
       cores.wgmma && a.query.dtype == ScalarType::Float && a.precision != Precision::ieee && !batch_invariant();

@@ -28,7 +28,7 @@ FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& 
       return By::shape;
     if (dropout != 0) return By::option;
 #ifdef XGEMM_WITH_CUDA
-    if (!in_order() && device_properties(vq.device_index).major != 9) return By::faster;
+    if (!in_order() && device_properties(vq.device_index).major != 9 && vq.dtype == ScalarType::Float) return By::faster;
 #endif
     return By::xgemm;
   }();

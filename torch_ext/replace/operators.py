@@ -31,11 +31,13 @@ _capability._dynamo_marked_constant = True
 def left_to_torch(operator: str, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the GPU leaves a call to torch, or None.
 
-    xgemm's products use tensor cores on compute capability 9.x (Hopper) alone. Elsewhere they run on CUDA cores, and so
-    do torch's only for float32 products in "highest".
+    xgemm's products use tensor cores on compute capability 9.x (Hopper) alone, its attention of half precision on 8.0
+    and newer. Else they run on CUDA cores, and so do torch's only for float32 products in "highest".
     """
     capability = _capability(device) if operator in PRODUCTS else None
     if capability is None or capability[0] == 9:
+        return None
+    if operator == "attention" and dtype in (torch.float16, torch.bfloat16) and capability >= (8, 0):
         return None
     if dtype is torch.float32 and operator != "attention" and default_precision() == "highest":
         return None

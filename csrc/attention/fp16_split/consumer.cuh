@@ -229,7 +229,7 @@ struct SplitConsumer {
   __device__ __forceinline__ void store(int item) {
     const RowTile tile(g, item);
     softmax.finish();
-    if (g.through_memory) return leave_partials(outputs, softmax.maximum, softmax.sum, g, tile);
+    if (g.through_memory) return leave_partials(outputs, softmax.maximum, softmax.sum, g, tile, Place().row(0));
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int in_tile = row_in_tile() + 8 * h;
@@ -262,7 +262,7 @@ struct SplitConsumer {
       const RowTile tile(g, item.index);
       Walk walk(g, tile);
       const int rows[2] = {tile.row + row_in_tile(), tile.row + row_in_tile() + 8};
-      Mask mask(g, tile, rows);
+      Mask mask(g, tile, rows, kTile.rows());
 #pragma unroll 1
       for (int h = 0; h < 2; ++h) {
         const float scale = query_scale(g, tile, tile.row + row_in_tile() + 8 * h) *

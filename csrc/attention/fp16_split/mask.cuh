@@ -9,7 +9,7 @@ struct AdditiveMask {
   std::int64_t rows[2];     ///< offsets of this thread's rows, with its first column added
   float values[kKeys / 2];  ///< of the accumulators
 
-  __device__ __forceinline__ AdditiveMask(const TileArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
+  __device__ __forceinline__ AdditiveMask(const TileArguments& g, const RowTile& tile, const int (&packed_rows)[2], int) {
     find_mask_rows(rows, g, tile, packed_rows);
   }
   /// Loads the mask of keys from n kKeys on. `inside`: all of them are in bounds.

@@ -7,4 +7,8 @@ void launch_mma_bf16(int tile, bool masked, const MmaArguments& arguments, unsig
   launch_mma_tile<bf16>(tile, masked, arguments, ctas, stream);
 }
 
+void launch_many_rows_bf16(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream) {
+  launch_many_rows_tile<bf16>(tile, masked, arguments, ctas, stream);
+}
+
 }  // namespace xgemm::attention

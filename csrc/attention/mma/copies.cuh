@@ -1,7 +1,7 @@
 // Copies keys or values of a tile to swizzled shared memory, by cp.async of 16 bytes.
 //
-// A row of the tile is a row of the operand, with zeros past its columns and after the last key. The 16-byte piece c of row r
-// is at index c ^ r % 8, so that the eight rows that one ldmatrix reads are in different banks.
+// A row of the tile is a row of the operand, with zeros past its columns and after the last key. Swizzled so that the eight rows
+// that one ldmatrix reads are in different banks.
 #pragma once
 #include "attention/mma/mask.cuh"
 #include "device/ptx/cp_async.cuh"
@@ -35,54 +35,81 @@ struct SplitWalk {
   }
 };
 
-template <int kKeys, int kColumns>
+/// The 16-byte piece c of row r is at index c ^ of_row(r) of the row.
+template <int kColumns>
+struct Swizzle {
+  static constexpr int kRowBytes = 2 * kColumns;
+  static constexpr int kPieces = kColumns % 64 == 0 ? 8 : 4;  ///< that change places: 128 bytes, all banks, or 64
+  static_assert(kColumns % 32 == 0);
+  static __device__ __forceinline__ int of_row(int row) { return kPieces == 8 ? row % 8 : row / 2 % 4; }
+  /// The offset of a piece.
+  static __device__ __forceinline__ int at(int row, int piece) { return row * kRowBytes + 16 * (piece ^ of_row(row)); }
+};
+
+template <int kKeys, int kColumns, int kThreads = kMmaThreads>
 struct TileCopies {
   static constexpr int kRowBytes = 2 * kColumns;
-  static constexpr int kAcross = kColumns < 128 ? kColumns / 8 : 16;  // threads side by side in a row
-  static constexpr int kDown = kMmaThreads / kAcross;                 // rows at a time
-  static constexpr int kBlocks = kRowBytes / (16 * kAcross);          // times that kAcross threads go into a row
+  static constexpr int kAcross = kColumns % 128 == 0 ? 16 : Swizzle<kColumns>::kPieces;  // threads side by side in a row
+  static constexpr int kDown = kThreads / kAcross;                                       // rows at a time
   static_assert(kDown % 8 == 0, "a thread's pieces are swizzled alike");
 
-  const char* head;  ///< the head's first key
-  std::int64_t key_bytes;
-  int pieces;           ///< of a row
-  unsigned row, piece;  ///< this thread's first in a tile
-  unsigned to;          ///< its offset in shared memory
+  const MmaArguments::Operand& x;
+  const int& columns;
+  const char* mine;  ///< this thread's first piece of the head's first keys
 
-  __device__ __forceinline__ TileCopies(const MmaArguments::Operand& x, const RowTile& tile, int columns)
-      : head(static_cast<const char*>(x.data) + 2 * (tile.outer * x.outer + tile.inner * x.inner)),
-        key_bytes(2 * x.row),
-        pieces(columns / 8),
-        row(threadIdx.x / kAcross),
-        piece(threadIdx.x % kAcross),
-        to(row * kRowBytes + 16 * (piece ^ row % 8)) {}
+  __device__ __forceinline__ TileCopies(const MmaArguments::Operand& operand, const RowTile& tile, const int& columns)
+      : x(operand),
+        columns(columns),
+        mine(static_cast<const char*>(x.data) + 2 * (tile.outer * x.outer + tile.inner * x.inner + row() * x.row) +
+             16 * piece()) {}
+  static __device__ __forceinline__ int row() { return thread_index() / kAcross; }
+  static __device__ __forceinline__ int piece() { return thread_index() % kAcross; }
 
   /// Issues the copies of keys from `first` on; `sk`: all keys.
   __device__ __forceinline__ void issue(unsigned char* slot, int first, int sk) const {
-    const char* from = head + (first + static_cast<int>(row)) * key_bytes + 16 * piece;
-    const int left = sk - first - static_cast<int>(row), right = pieces - static_cast<int>(piece);
+    const int left = sk - first - row(), right = columns / 8 - piece();
+    issue_pieces(slot, first, [&](int down, int across) { return down < left && across < right; });
+  }
+  /// The same with fewer instructions where all exist.
+  __device__ __forceinline__ void issue_whole_or_not(unsigned char* slot, int first, int sk) const {
+    if (first + kKeys <= sk && columns == kColumns)
+      issue_pieces(slot, first, [](int, int) { return true; });
+    else
+      issue(slot, first, sk);
+  }
+
+ private:
+  template <class Exists>
+  __device__ __forceinline__ void issue_pieces(unsigned char* slot, int first, const Exists& exists) const {
+    std::int64_t row_bytes = 2 * x.row;
+    slot += Swizzle<kColumns>::at(row(), piece());
+    asm volatile("" : "+l"(row_bytes));  // else its multiples are kept in registers through the main loop
+    const char* from = mine + first * row_bytes;
 #pragma unroll
     for (int down = 0; down < kKeys; down += kDown) {
 #pragma unroll
-      for (int block = 0; block < kBlocks; ++block)
-        cp_async_or_zeros(slot + to + down * kRowBytes + 16 * kAcross * block, from + 16 * kAcross * block,
-                          kAcross * block < right && down < left);
-      from += kDown * key_bytes;
+      for (int across = 0; across < kColumns / 8; across += kAcross)
+        cp_async_or_zeros(slot + down * kRowBytes + 16 * across, from + 16 * across, exists(down, across));
+      from += kDown * row_bytes;
     }
   }
 };
 
 /// A lane's offset for an ldmatrix of 16 rows at pieces 2 i and 2 i + 1 of such a tile: four 8 x 8 matrices, in order of rows
-/// or of pieces.
+/// or of pieces. at(i): from the tile's beginning; at(i, base): an address, if lane_at has been added to `base`.
 template <int kColumns, bool kRowsFirst>
 struct TileReader {
   int lane_at;
   __device__ __forceinline__ TileReader() {
-    const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8;
+    const int lane = thread_index() % 32, matrix = lane / 8;
     const int lower = kRowsFirst ? matrix % 2 : matrix / 2, right = kRowsFirst ? matrix / 2 : matrix % 2;
-    lane_at = (8 * lower + lane % 8) * (2 * kColumns) + 16 * (right ^ lane % 8);
+    lane_at = Swizzle<kColumns>::at(8 * lower + lane % 8, right);
   }
-  __device__ __forceinline__ int at(int i) const { return (lane_at ^ 32 * (i % 4)) + 128 * (i / 4); }
+  __device__ __forceinline__ int at(int i) const { return static_cast<int>(at(i, static_cast<std::uint32_t>(lane_at))); }
+  static __device__ __forceinline__ std::uint32_t at(int i, std::uint32_t base) {
+    constexpr int kSteps = Swizzle<kColumns>::kPieces / 2;
+    return (base ^ 32 * (i % kSteps)) + 32 * kSteps * (i / kSteps);
+  }
 };
 
 }  // namespace xgemm::attention

@@ -133,7 +133,7 @@ struct UnitMask<kKeys, Masking::additive> {
 
   __device__ __forceinline__ UnitMask(const MmaArguments& g, const RowTile& tile, const int (&rows)[2],
                                       const SplitMask<kKeys, Masking::additive>& mask)
-      : values(g, tile, rows) {
+      : values(g, tile, rows, kMmaRows) {
 #pragma unroll
     for (int h = 0; h < 2; ++h)
       bits[h] =

@@ -13,7 +13,7 @@ class MergedTile {
   static constexpr Tile kTile = kMmaTiles[kIndex];
   static constexpr int kValueSize = kTile.value_size, kQuads = kValueSize / 4, kMine = kMmaRows * kQuads / kMmaThreads;
   static constexpr bool kGathers = mma_gathers(kTile);
-  static_assert(mma_result_bytes(kTile) <= mma_shared_bytes(kTile));
+  static_assert(mma_result_bytes(kTile) <= kTile.stages * mma_stage_bytes(kTile));
 
   const MmaArguments& g;
   float maximum[kGathers ? kMine : 1];  ///< of the splits so far

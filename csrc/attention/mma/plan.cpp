@@ -26,18 +26,26 @@ bool gathers(const Plan& plan, int sm_count) {
 
 }  // namespace
 
-std::optional<Plan> plan_mma(Problem problem, std::int64_t shared_bytes) {
-  if (problem.sq * problem.group > kMmaRows) return {};
+std::optional<Plan> plan_few_rows(Problem problem, std::int64_t shared_bytes) {
+  if (problem.sq * problem.group > kMmaRows || problem.batch_invariant) return {};
   problem.table = kMmaTiles;
   std::optional<Plan> plan = plan_tiles(problem);
-  if (!plan || mma_shared_bytes(plan->info()) > shared_bytes) return {};
+  if (!plan) return {};
+  const bool masked = plan->masking != Masking::edges;
+  if (mma_shared_bytes(plan->info(), masked) + mma_static_bytes(plan->info(), masked) > shared_bytes) return {};
   if (plan->masking != Masking::edges && plan->split_tiles > kMmaMaskTiles) return {};
   if (gathers(*plan, problem.sm_count))
-    plan->own_splits = std::exchange(plan->splits, 1), plan->alone = plan->tiles <= problem.sm_count;
+    plan->own_splits = std::exchange(plan->splits, 1),
+    plan->alone = plan->tiles <= problem.sm_count && kMmaAloneBytes + mma_static_bytes(plan->info(), false) <= shared_bytes;
   plan->ctas = static_cast<int>(plan->items());
   plan->mask_tiles = 0;  // each CTA looks at its split's mask
   plan->through_memory = plan->splits > 1;
   return plan;
+}
+
+std::optional<Plan> plan_many_rows(Problem problem) {
+  problem.table = kManyRowsTiles, problem.portable = true;
+  return plan_tiles(problem);
 }
 
 }  // namespace xgemm::attention

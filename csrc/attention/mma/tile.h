@@ -1,4 +1,5 @@
-// The tiles of the mma.sync kernel (kernel.cuh), in the terms of tiles/tile.h: one instantiation each for half and bf16.
+// The tiles of the mma.sync kernels, for few rows (kernel.cuh) and for many (many_rows.cuh), in the terms of tiles/tile.h: for
+// half and bf16, with and without a mask, one instantiation each.
 #pragma once
 #include <array>
 
@@ -18,12 +19,74 @@ inline constexpr std::array kMmaTiles = {
 };
 
 constexpr int mma_stage_bytes(const Tile& tile) { return tile.key_bytes() + tile.value_bytes(); }
-/// Queries are in shared memory if registers cannot hold them beside the outputs.
-constexpr int mma_query_bytes(const Tile& tile) { return tile.head_size <= 128 ? 0 : kMmaRows * 2 * tile.head_size; }
+/// Queries are in shared memory if registers cannot hold them beside the outputs and a mask.
+constexpr int mma_query_bytes(const Tile& tile, bool masked) {
+  return tile.head_size <= 128 || !masked ? 0 : kMmaRows * 2 * tile.head_size;
+}
 /// The warps' results, which the CTA merges.
 constexpr int mma_result_bytes(const Tile& tile) { return 4 * kMmaWarps * kMmaRows * tile.value_size; }
 /// Can a CTA compute several splits? The results of one are merged in the stage that the next copy will fill.
 constexpr bool mma_gathers(const Tile& tile) { return mma_result_bytes(tile) <= mma_stage_bytes(tile); }
-constexpr int mma_shared_bytes(const Tile& tile) { return tile.stages * mma_stage_bytes(tile) + mma_query_bytes(tile); }
+constexpr int mma_shared_bytes(const Tile& tile, bool masked) {
+  return tile.stages * mma_stage_bytes(tile) + mma_query_bytes(tile, masked);
+}
+/// At least the __shared__ variables: the warps' maxima and sums, a boolean mask's bits, its effects.
+constexpr int mma_static_bytes(const Tile& tile, bool masked) {
+  return 8 * kMmaWarps * kMmaRows + (masked ? 4 * kMmaRows * (kMmaMaskTiles * tile.keys / 32 + 1) + 128 : 0);
+}
+/// What a CTA asks for to be alone on an SM that would hold two.
+inline constexpr int kMmaAloneBytes = Tile::kSharedBytes / 2 + 1;
+
+/// Many rows. `stages`: buffers of shared memory, each for a tile of keys or of values: 2, or 4 if both of two tiles fit.
+/// `query_slots`: 0 if registers hold the queries. `row_blocks` share each fragment of keys and values, which ldmatrix would else
+/// load at more than shared memory's rate; the largest heads leave registers for one. At most 99 KB.
+inline constexpr std::array kManyRowsTiles = {
+    Tile{
+        .head_size = 64, .value_size = 64, .consumers = 2, .keys = 64, .query_slots = 0, .stages = 4, .ctas = 2, .row_blocks = 2},
+    Tile{.head_size = 96,
+         .value_size = 96,
+         .consumers = 2,
+         .keys = 64,
+         .query_slots = 1,
+         .stages = 2,
+         .ctas = 2,
+         .serving = Serving::unmasked,
+         .row_blocks = 2},
+    Tile{.head_size = 128,
+         .value_size = 128,
+         .consumers = 2,
+         .keys = 64,
+         .query_slots = 1,
+         .stages = 2,
+         .ctas = 2,
+         .serving = Serving::unmasked,
+         .row_blocks = 2},
+    // a mask takes registers
+    Tile{.head_size = 128,
+         .value_size = 128,
+         .consumers = 2,
+         .keys = 64,
+         .query_slots = 1,
+         .stages = 2,
+         .serving = Serving::masked},
+    Tile{.head_size = 192,
+         .value_size = 192,
+         .consumers = 1,
+         .keys = 64,
+         .query_slots = 1,
+         .stages = 2,
+         .ctas = 2,
+         .serving = Serving::unmasked},
+    Tile{.head_size = 256, .value_size = 256, .consumers = 1, .keys = 64, .query_slots = 1, .stages = 2, .ctas = 2},
+};
+
+constexpr int many_rows_threads(const Tile& tile) { return 32 * tile.rows() / (16 * tile.row_blocks); }
+constexpr int many_rows_query_bytes(const Tile& tile) { return tile.rows() * 2 * tile.head_size; }
+constexpr int many_rows_stage_bytes(const Tile& tile) {
+  return tile.keys * 2 * (tile.head_size > tile.value_size ? tile.head_size : tile.value_size);
+}
+constexpr int many_rows_shared_bytes(const Tile& tile) {
+  return many_rows_query_bytes(tile) + tile.stages * many_rows_stage_bytes(tile);
+}
 
 }  // namespace xgemm::attention

@@ -28,7 +28,7 @@ template <class Element, int kIndex, Masking kMasking>
 struct WarpRows {
   static constexpr Tile kTile = kMmaTiles[kIndex];
   static constexpr int kSteps = kTile.head_size / 16, kUnits = kTile.keys / kMmaUnitKeys;
-  static constexpr bool kHoldsQueries = mma_query_bytes(kTile) == 0;
+  static constexpr bool kHoldsQueries = mma_query_bytes(kTile, kMasking != Masking::edges) == 0;
   /// bf16 weights have 8 bits. Up to 8 rows, the other 8 of an mma hold what rounding leaves, and only the output is rounded.
   /// (half: what is left of weights below 2^-14 would be 0, and 0 times an infinite value NaN.)
   static constexpr bool kMaySplit = std::is_same_v<Element, bf16>;

@@ -32,13 +32,14 @@ __device__ __forceinline__ void cap_scores(float (&scores)[kCount], float cap_sc
   for (float& score : scores) score = fmaf(-2.f, __fdividef(1.f, 1.f + exp2_approx(score * (2 * kLog2E * cap_scale))), 1.f);
 }
 
-/// The mask of one tile, loaded while other tiles are computed, then applied. kAhead: are there registers for an additive one?
+/// The mask of one tile of `rows` rows, loaded while other tiles are computed, then applied; packed_rows: this thread's rows, h =
+/// 0 and 1. kAhead: are there registers for an additive one?
 template <int kKeys, Masking kMasking, bool kAhead = true>
 struct TileMask;
 
 template <int kKeys, bool kAhead>
 struct TileMask<kKeys, Masking::edges, kAhead> {
-  __device__ __forceinline__ TileMask(const TileArguments&, const RowTile&, const int (&)[2]) {}
+  __device__ __forceinline__ TileMask(const TileArguments&, const RowTile&, const int (&)[2], int) {}
   __device__ __forceinline__ void load(const TileArguments&, int, bool, bool) {}
   __device__ __forceinline__ void apply(float (&)[kKeys / 2], const TileArguments&) const {}
 };
@@ -46,16 +47,18 @@ struct TileMask<kKeys, Masking::edges, kAhead> {
 template <int kKeys, bool kAhead>
 struct TileMask<kKeys, Masking::boolean, kAhead> {
   const uint2* bits;  ///< this thread's bits of the first tile of keys
+  int step;           ///< to those of the next
   uint2 words;
   bool changes = false;
 
-  __device__ __forceinline__ TileMask(const TileArguments& g, const RowTile& tile, const int (&)[2])
-      : bits(g.mask.bits + KeyWalk<kKeys, Masking::boolean>::mask_tile(g, tile) * g.mask.key_tiles * (blockDim.x - 128) +
-             (threadIdx.x - 128)) {
+  __device__ __forceinline__ TileMask(const TileArguments& g, const RowTile& tile, const int (&packed_rows)[2], int rows)
+      : bits(g.mask.bits + KeyWalk<kKeys, Masking::boolean>::mask_tile(g, tile) * g.mask.key_tiles * (2 * rows) +
+             (packed_rows[0] - tile.row) / 16 * 32 + threadIdx.x % 32),
+        step(2 * rows) {
     asm volatile("" : "+l"(bits));  // else each step computes it again, in front of the load that products have to hide
   }
   __device__ __forceinline__ void load(const TileArguments&, int n, bool mixed, bool) {
-    const uint2* const at = bits + static_cast<std::int64_t>(n) * static_cast<int>(blockDim.x - 128);
+    const uint2* const at = bits + static_cast<std::int64_t>(n) * step;
     changes = mixed;
     if (mixed) words = __ldg(at);
   }
@@ -98,7 +101,7 @@ struct TileMask<kKeys, Masking::additive, kAhead> {
   int key;                                         ///< the tile's first
   bool changes, in_pairs;
 
-  __device__ __forceinline__ TileMask(const TileArguments& g, const RowTile& tile, const int (&packed_rows)[2]) {
+  __device__ __forceinline__ TileMask(const TileArguments& g, const RowTile& tile, const int (&packed_rows)[2], int) {
     find_mask_rows(rows, g, tile, packed_rows);
   }
   /// `inside`: all keys of the tile are in bounds.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "attention/fp16_split/tile.h"
+#include "attention/mma/tile.h"
 #include "attention/tiles/instances.h"
 #include "attention/tiles/mask_tiles.cuh"
 #include "attention/wgmma/tiles.h"
@@ -28,16 +29,15 @@ bool classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned 
   }(std::make_index_sequence<kTiles.size()>{});
 }
 
-/// fp32's tiles (fp16_split) use this classifier, too, compiled for the tables above.
+/// fp32's tiles (fp16_split) and those of mma.sync use this classifier, too, compiled for the table of wgmma.
 constexpr bool is_compiled(const Tile& tile) {
   const auto same = [&](const Tile& t) {
     return t.rows() == tile.rows() && t.keys == tile.keys && (t.serves(Masking::boolean) || t.serves(Masking::additive));
   };
   return std::ranges::any_of(kWgmmaTiles, same);
 }
-static_assert(std::ranges::all_of(kSplitTiles, [](const Tile& t) {
-  return is_compiled(t) || !(t.serves(Masking::boolean) || t.serves(Masking::additive));
-}));
+constexpr bool is_served(const Tile& t) { return is_compiled(t) || !(t.serves(Masking::boolean) || t.serves(Masking::additive)); }
+static_assert(std::ranges::all_of(kSplitTiles, is_served) && std::ranges::all_of(kManyRowsTiles, is_served));
 
 }  // namespace
 

@@ -41,9 +41,9 @@ std::int64_t split_keys(std::int64_t rows, std::int64_t sk, bool large_heads) {
 std::optional<Plan> plan_of(const Problem& p, const Tile& tile) {
   const std::int64_t all_rows = p.sq * p.group, rows = tile.rows();
   Plan plan{.table = p.table, .tile = static_cast<int>(&tile - p.table.data())};
-  // Without splits, each warp stores its 16 rows by TMA: whole positions.
-  const bool stores_packed = 16 % p.group == 0 && all_rows <= kInt - rows;
-  if (tile.consumers == 1 || (stores_packed && filled(p.sq, rows) < kPackingGain * filled(all_rows, rows)))
+  // Without splits, TMA stores the 16 rows of a warp: whole positions.
+  const bool stores_packed = (p.portable ? p.group <= rows : 16 % p.group == 0) && all_rows <= kInt - rows;
+  if ((tile.consumers == 1 && !p.portable) || (stores_packed && filled(p.sq, rows) < kPackingGain * filled(all_rows, rows)))
     plan.packed = static_cast<int>(p.group);
   plan.tile_rows = static_cast<int>(rows / plan.packed * plan.packed);
 
@@ -53,13 +53,13 @@ std::optional<Plan> plan_of(const Problem& p, const Tile& tile) {
   plan.first_split = static_cast<int>(p.key_begin / split);
   plan.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(p.key_end, split) - plan.first_split, 1));
   plan.split_tiles = static_cast<int>(split / tile.keys);
-  plan.through_memory = plan.splits > 1 || 16 % plan.packed != 0;
+  plan.through_memory = plan.splits > 1 || (!p.portable && 16 % plan.packed != 0);
   plan.tiles = heads * row_tiles;
   const std::int64_t ctas = std::int64_t{p.sm_count} * tile.ctas;
   if (plan.items() > kInt - 2 * ctas) return {};  // CTAs count past the last item: scheduler.cuh, fp16_split/schedule.cuh
   plan.partial_rows = static_cast<int>(std::min<std::int64_t>(plan.tile_rows, p.sq * plan.packed));
   plan.row_tiles = static_cast<int>(row_tiles);
-  plan.ctas = static_cast<int>(std::min(plan.items(), ctas));
+  plan.ctas = static_cast<int>(p.portable ? plan.items() : std::min(plan.items(), ctas));
   plan.masking = p.masking;
   if (p.masking != Masking::edges) {
     plan.key_tiles = static_cast<int>(ceil_div(p.sk, tile.keys));
@@ -99,7 +99,7 @@ std::optional<Plan> plan_tiles(const Problem& p) {
   const bool long_full = !p.batch_invariant && !p.causal && all_rows > kShortRows;
   std::optional<Plan> best;
   for (const Tile& tile : p.table) {
-    const bool serves = (tile.consumers == 1) == few && tile.serves(p.masking) &&
+    const bool serves = (p.portable || (tile.consumers == 1) == few) && tile.serves(p.masking) &&
                         (tile.serving != Serving::long_full || long_full) && p.d <= tile.head_size && p.dv <= tile.value_size;
     if (!serves || (best && !adds_alike(tile, best->info()))) continue;  // the first that serves decides the order of additions
     const std::optional<Plan> plan = plan_of(p, tile);

@@ -12,7 +12,7 @@ namespace xgemm::attention {
 /// What the choice depends on.
 struct Problem {
   std::span<const Tile> table{};  ///< the family's
-  bool possible = false;          ///< half precision on sm_90, operands that TMA can load (wgmma/launch.h), scale > 0
+  bool possible = false;          ///< half precision, operands that TMA or cp.async can load (problem.cpp), scale > 0
   bool causal = false;
   std::int64_t batches = 0;  ///< key heads of all batches
   std::int64_t group = 1;    ///< query heads per key head
@@ -24,6 +24,7 @@ struct Problem {
   std::int64_t mask_batches = 1;               ///< with masks of their own
   bool mask_heads = false, mask_rows = false;  ///< the mask differs among a key head's query heads, among positions
   bool batch_invariant = false;                ///< the order of additions must not depend on the number of rows
+  bool portable = false;                       ///< mma/: each tile serves any number of rows, and rows are stored without TMA
 };
 
 struct Plan {
@@ -39,7 +40,7 @@ struct Plan {
   int own_splits = 1;           ///< splits that a CTA computes and merges: 1, or (mma/) all, which then count as one
   bool alone = false;           ///< mma/: one CTA per SM at a time
   int split_tiles = 0;          ///< tiles of keys of a split
-  bool through_memory = false;  ///< several splits, or rows that TMA cannot store
+  bool through_memory = false;  ///< several splits, or rows that TMA, if it is used, cannot store
   int partial_rows = 0;         ///< rows of a tile's partial results
   int ctas = 0;
   Masking masking = Masking::edges;

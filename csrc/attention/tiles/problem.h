@@ -8,7 +8,7 @@
 
 namespace xgemm::attention {
 
-/// plan_tiles()'s problem, without `table` and `sm_count`, which the caller adds after it has checked for sm_90.
+/// plan_tiles()'s problem, without `table` and `sm_count`, which the caller adds after it has checked the GPU.
 Problem tile_problem(const Arguments& arguments);
 
 /// Fills the kernel's arguments except tensor maps and their steps. `counters`: plan.counter_bytes() of zeros; `memory`:

@@ -21,6 +21,7 @@ enum TileClass : unsigned char {
 enum class Serving {
   any,
   unmasked,
+  masked,
   long_full  ///< not causal, more than 1024 rows per key head
 };
 
@@ -38,6 +39,7 @@ struct Tile {
   Serving serving = Serving::any;
   bool additive = true, others = true;  ///< masks that it is compiled for; an additive one takes registers
   double row = 1;                       ///< time of a row relative to the tile of the same head size and keys
+  int row_blocks = 1;                   ///< mma/: 16-row blocks of a warp
 
   static constexpr int kSharedBytes = 227 * 1024;  ///< the most that a CTA can have
   static constexpr int kBlockBytes = 128;          ///< of a row in one block of 64 columns: the width of the swizzle
@@ -45,6 +47,7 @@ struct Tile {
 
   constexpr bool serves(Masking masking) const {
     if (serving == Serving::unmasked) return masking == Masking::edges;
+    if (serving == Serving::masked && masking == Masking::edges) return false;
     if (masking == Masking::additive_tma) return mask_slots(masking) > 0;
     return masking == Masking::additive ? additive : others;
   }

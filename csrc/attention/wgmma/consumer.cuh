@@ -277,7 +277,7 @@ struct Consumer {
       const RowTile tile(g, item);
       Walk walk(g, tile);
       const int rows[2] = {tile.row + row_in_tile, tile.row + row_in_tile + 8};
-      Mask mask(g, tile, rows);
+      Mask mask(g, tile, rows, S::kRows);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int position = position_of(g, rows[h]);
@@ -301,7 +301,7 @@ struct Consumer {
         release(shared.query_slots, query);
       } else {
         release(shared.query_slots, query);
-        leave_partials(outputs, softmax.maximum, softmax.sum, g, tile);
+        leave_partials(outputs, softmax.maximum, softmax.sum, g, tile, Place().row(0));
       }
       __syncwarp();
     }

@@ -21,12 +21,14 @@ __device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row)
 }
 
 /// The same with each matrix transposed: r[i] gets the elements at rows 2 (l % 4) and the next, column l / 4.
-__device__ __forceinline__ void ldmatrix_transposed(std::uint32_t (&r)[4], const void* row) {
-  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+__device__ __forceinline__ void ldmatrix_transposed(std::uint32_t (&r)[4], std::uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
                : "memory");
+}
+__device__ __forceinline__ void ldmatrix_transposed(std::uint32_t (&r)[4], const void* row) {
+  ldmatrix_transposed(r, static_cast<std::uint32_t>(__cvta_generic_to_shared(row)));
 }
 
 /// d += a b of T: half or bf16, 16 k; or float, 8 k of numbers in tf32. a: matrices (rows 0-7, first half of k), (8-15, first),

@@ -6,7 +6,8 @@
 // the lowest number in every third row, 4 one of -1.5 2^29 (fp16: -1.5 2^14), next to which fp32 has no digits left for a
 // score. sinks: 1 a float for each query head, 2 one of the operands' dtype for each query head and outer batch. aligned: the
 // mask's rows begin at multiples of 16 bytes; shared: all outer batches have one mask. The last outer batch alone, with another
-// seed and number of SMs, must give the same bits. With FAMILY_MMA (attention_mma.cpp) the same of csrc/attention/mma in fp16.
+// seed and number of SMs, must give the same bits. With FAMILY_MMA (attention_mma.cpp) the same of csrc/attention/mma in fp16: of
+// its kernel for few rows or, with MANY_ROWS (attention_many_rows.cpp), for many.
 #ifdef FAMILY_MMA
 #include "attention/mma/launch.h"
 #endif
@@ -21,7 +22,11 @@ using namespace xgemm::attention;
 namespace {
 
 #ifdef FAMILY_MMA
-std::optional<Plan> make_plan(const Problem& problem) { return plan_mma(problem, 160 << 10); }
+#ifdef MANY_ROWS
+std::optional<Plan> make_plan(const Problem& problem) { return plan_many_rows(problem); }
+#else
+std::optional<Plan> make_plan(const Problem& problem) { return plan_few_rows(problem, 160 << 10); }
+#endif
 bool launch(const Plan& plan, const Arguments& arguments, void* counters, void* memory) {
   launch_mma(plan, arguments, counters, memory, nullptr);
   return true;
@@ -234,6 +239,7 @@ int main() { return check_cases(check); }
 namespace xgemm::attention {
 #ifdef FAMILY_MMA
 void launch_mma_bf16(int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
+void launch_many_rows_bf16(int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
 #else
 void launch_wgmma_half(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
 #endif

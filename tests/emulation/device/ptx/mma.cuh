@@ -15,6 +15,10 @@ inline void ldmatrix(std::uint32_t (&r)[4], std::uint32_t address, emulation::Wh
 inline void ldmatrix(std::uint32_t (&r)[4], const void* row, emulation::Where where = emulation::Where::current()) {
   emulation::load_matrices(r, emulation::shared_address_of(row, where), false, where);
 }
+inline void ldmatrix_transposed(std::uint32_t (&r)[4], std::uint32_t address,
+                                emulation::Where where = emulation::Where::current()) {
+  emulation::load_matrices(r, address, true, where);
+}
 inline void ldmatrix_transposed(std::uint32_t (&r)[4], const void* row, emulation::Where where = emulation::Where::current()) {
   emulation::load_matrices(r, emulation::shared_address_of(row, where), true, where);
 }
