@@ -322,6 +322,8 @@ def test_type_checkers_see_the_types(tmp_path: Path) -> None:
         "reveal_type(torch_ext.nn.Linear(2, 3))\n"
         "reveal_type(torch_ext.__version__)\n"
         "torch_ext.matmul(x, 'not a tensor')\n"
+        "reveal_type(torch_ext.attention(x, x, x))\n"
+        "reveal_type(torch_ext.attention(x, x, x, return_lse=True)[1])\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), "program.py"],
@@ -330,7 +332,8 @@ def test_type_checkers_see_the_types(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert re.findall(r'Revealed type is "(.*)"', done.stdout) == ["torch.Tensor", "torch_ext.nn.Linear", "str"]
+    revealed = re.findall(r'Revealed type is "(.*)"', done.stdout)
+    assert revealed == ["torch.Tensor", "torch_ext.nn.Linear", "str", "torch.Tensor", "torch.Tensor"]
     (error,) = re.findall(r"^program.py:\d+: error: .*$", done.stdout, re.MULTILINE)
     assert error.startswith('program.py:6: error: Argument 2 to "matmul" has incompatible type'), error
 
