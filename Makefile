@@ -86,6 +86,7 @@ profile: build ## the GPU's counters of kernels of the lab, by ncu (KERNEL="pari
 
 docs: build ## the reference of the Python API, from the docstrings, in build/docs
 	@$(python) -m pdoc --docformat google -o build/docs torch_ext torch_ext.functional torch_ext.flash_attn torch_ext.device torch_ext.lab
+	@find build/docs -name "*.html" -exec sed -i -E "s/:(attr|class|data|func|meth|mod)://g" {} +  # Sphinx roles
 
 lint: $(environment) ## check formatting and lint
 	@$(setup) ruff clang_format

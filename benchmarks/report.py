@@ -112,8 +112,8 @@ def why(results: Results) -> str:
     others = [(layers, "on shapes of real layers"), (drawn, "on random shapes")]
     beside = ", ".join(f"{geomean(values):.1f} {where}" for values, where in others if values)
     sentence = (
-        f"On an {measured(results)[0]['gpu']}, fp32 products run {fast:.1f} times as fast as cuBLAS's on a chosen list of "
-        f"{len(products)} cases{f' ({beside})' if beside else ''}, with no larger an error in {len(exact)} of them; "
+        f"On an {measured(results)[0]['gpu']}, fp32 products run {fast:.1f} times as fast as cuBLAS's on a chosen list "
+        f"of {len(products)} cases{f' ({beside})' if beside else ''}, with no larger an error in {len(exact)} of them; "
         f"softmax and log-sum-exp of long rows run at {geomean(rows):.0%} of the measured memory bandwidth; "
         f"half-precision products run {whole:.1f} times as fast as cuBLAS's "
         f"({unaligned:.1f} times where rows are not a multiple of 16 bytes)."

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import report, results, tables
+from benchmarks import plots, report, results, tables
 
 COMMITTED = results.RESULTS / "nvidia_h200"
 
@@ -113,6 +113,16 @@ def test_random_shapes_have_geomean_percentile_and_the_worst_ten() -> None:
     assert "| matmul | float32 highest | 12 | 0.99 | 0.55 | 5 | 0.50: case 0 |" in first
     assert [line.split(" | ")[-1] for line in worst.splitlines()[2:]][:3] == ["0.50 |", "0.60 |", "0.70 |"]
     assert len(worst.strip().splitlines()) == 12 and tables.random_tables([]) == ""
+
+
+def test_a_contender_with_few_points_has_no_line() -> None:
+    """A line would go over cases that were not measured."""
+    groups = [{"xgemm": {"x": x, "gbps": 2.0}, "torch": {"x": x, "gbps": 1.0}} for x in (1, 2, 4, 8, 16)]
+    for group in (groups[0], groups[3]):
+        group["torch_compile"] = {"x": group["torch"]["x"], "gbps": 1.5}
+    axes = plots.Figure().add_subplot()
+    plots.lines(axes, groups, lambda row: row["x"], "gbps", "", "")
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "-", "None"]
 
 
 # ---- the committed results -------------------------------------------------------------------------------------------
