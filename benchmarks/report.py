@@ -87,7 +87,7 @@ def measured(results: Results) -> list[dict]:
 
 
 def why(results: Results) -> str:
-    """The README's first sentence; empty where a figure that it names was not measured."""
+    """The README's sentence of figures; empty where a figure that it names was not measured."""
     products = compared(results, "matmul", "float32", "highest")
     exact = [group for group in products if group[OURS]["error"]["fro"] <= best_peer(group)["error"]["fro"]]
     rows = [
@@ -103,13 +103,20 @@ def why(results: Results) -> str:
     if not (products and rows and halves[True] and halves[False]):
         return ""
     fast, whole, unaligned = (geomean(values) for values in (map(speedup, products), halves[True], halves[False]))
+    layers = [speedup(group) for group in products if {"layers", "few rows"} & set(group[OURS].get("groups", ()))]
+    drawn = [
+        speedup(group)
+        for group in results.groups(RANDOM_SHAPES, "float32", "highest")
+        if group[OURS].get("op") == "matmul" and best_peer(group)
+    ]
+    others = [(layers, "on shapes of real layers"), (drawn, "on random shapes")]
+    beside = ", ".join(f"{geomean(values):.1f} {where}" for values, where in others if values)
     sentence = (
-        "Matrix products, reductions, softmax and attention for PyTorch as hand-written CUDA kernels: "
-        f"on an {measured(results)[0]['gpu']}, fp32 products run {fast:.1f} times as fast as cuBLAS's "
-        f"with no larger an error in {len(exact)} of {len(products)} cases, softmax and log-sum-exp of long rows "
-        f"run at {geomean(rows):.0%} of the measured memory bandwidth, half-precision products run "
-        f"{whole:.1f} times as fast as cuBLAS's ({unaligned:.1f} times where rows are not a multiple of 16 bytes), "
-        "and the same call gives the same bits on every run."
+        f"On an {measured(results)[0]['gpu']}, fp32 products run {fast:.1f} times as fast as cuBLAS's on a chosen list "
+        f"of {len(products)} cases{f' ({beside})' if beside else ''}, with no larger an error in {len(exact)} of them; "
+        f"softmax and log-sum-exp of long rows run at {geomean(rows):.0%} of the measured memory bandwidth; "
+        f"half-precision products run {whole:.1f} times as fast as cuBLAS's "
+        f"({unaligned:.1f} times where rows are not a multiple of 16 bytes)."
     )
     return textwrap.fill(sentence, 120) + "\n"
 

@@ -4,7 +4,8 @@
 STABLE_TORCH_LIBRARY(XGEMM_NAMESPACE, m) {
   // ---- matrix products: fp32, fp16, bf16, fp64; any strides ----------------------------------------------------------------
   // torch.matmul's semantics, 1-D to N-D with broadcast batch dims. For fp32 inputs `precision` is "highest" (at least as
-  // accurate as SGEMM, by the fastest means), "ieee" (fp32 multiply-adds), "high" (TF32 or better) or "medium" (bf16 or better).
+  // accurate as SGEMM, by the fastest means), "ieee" (fp32 multiply-adds), "high" (TF32 or better) or "medium" (the same on a
+  // GPU; bf16 or better on the CPU).
   m.def("matmul(Tensor a, Tensor b, *, str precision=\"highest\") -> Tensor");
   // beta * input + alpha * (mat1 @ mat2); `input` broadcasts to the product's shape and is not read when beta is 0.
   m.def("addmm(Tensor input, Tensor mat1, Tensor mat2, *, float beta=1, float alpha=1, str precision=\"highest\") -> Tensor");

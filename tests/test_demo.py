@@ -157,6 +157,8 @@ def test_progress_is_lines_where_there_is_no_terminal(monkeypatch: pytest.Monkey
         (["--device", "gpu"], "--device gpu is no device; cuda and cpu are"),
         (["--device", "meta"], "--device meta: runs on cuda and cpu only"),
         (["--passages", "0"], "--passages 0: at least 1"),
+        (["--top", "0"], "--top 0: at least 1"),
+        (["--plot", "/dev/null/x/demo.png"], "--plot /dev/null/x/demo.png: cannot write there (Not a directory)"),
     ],
 )
 def test_what_cannot_run_is_one_line(options: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:

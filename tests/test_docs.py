@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import json
 import pickle
 import re
 from collections.abc import Iterator
@@ -217,6 +218,26 @@ def test_python_of_integrations_runs() -> None:
     assert len(codes) == 2
     for code in codes:
         exec(code, {})
+
+
+def test_reference_of_the_api_is_rendered(tmp_path: Path) -> None:
+    """What `make docs` does, for one module."""
+    pdoc = pytest.importorskip("pdoc")
+    pdoc.render.configure(docformat="google")
+    pdoc.pdoc("torch_ext.prepared", output_directory=tmp_path)
+    page = (tmp_path / "torch_ext" / "prepared.html").read_text()
+    assert "PreparedWeight" in page and "Copies the weight as it is now" in page
+
+
+def test_ratios_on_a_cpu_are_what_the_page_says() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text().split("## On a CPU")[1]
+    most = float(re.search(r"Operators take at most ([\d.]+) times torch's time", page)[1])
+    for file in (ROOT / "benchmarks" / "results").glob("*/cpu.json"):
+        times: dict[tuple, dict[str, float]] = {}
+        for row in json.loads(file.read_text())["rows"]:
+            times.setdefault((row["case"], row["dtype"], row["mode"]), {})[row["contender"]] = row["us"]
+        slow = [case[0] for case, us in times.items() if us["torch"] + 10 < us["xgemm"] > most * us["torch"]]
+        assert {case.split()[0] for case in slow} <= {"cross_entropy"}  # which is in the table of exceptions
 
 
 def test_every_page_with_python_is_run() -> None:

@@ -374,6 +374,8 @@ def test_attention_options(device: torch.device) -> None:
     for scale in (math.inf, math.nan, -math.inf):
         check("attention", RuntimeError, "finite scale", q, q, q, scale=scale)
     check("attention", ValueError, "causal_alignment.*lower", q, q, q, causal_alignment="lower")
+    with pytest.raises(TypeError, match=r"^xgemm::attention: expected window of two numbers of keys.*, got 4$"):
+        torch_ext.attention(q, q, q, window=4)  # the operator's int[2] takes it twice, as torch's do
     for window in ((1,), (), (-2, 0), (1, 2, 3)):
         check("attention", RuntimeError, "window to be two numbers of keys", q, q, q, window=window)
     for softcap in (math.inf, math.nan, -1.0):

@@ -66,6 +66,20 @@ def test_another_build_by_the_environment(tmp_path: Path, package: Path, monkeyp
         _load.load()
 
 
+def test_source_folder_that_hides_the_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pip install .`, then Python in the same folder."""
+    source, installed = tmp_path / "source", tmp_path / "installed"
+    (installed / "torch_ext").mkdir(parents=True)
+    monkeypatch.setattr(_load, "LIBRARY", source / "torch_ext" / "libxgemm.so")
+    monkeypatch.setattr(sys, "path", [str(source), str(installed)])
+    with pytest.raises(ImportError, match=r"torch_ext/libxgemm.so has not been built; run `make build`, or `pip"):
+        _load.load()
+    (installed / "torch_ext" / "libxgemm.so").touch()
+    message = f"{source}, where nothing has been built, hides the package installed in {installed}: start Python in"
+    with pytest.raises(ImportError, match=re.escape(message)):
+        _load.load()
+
+
 def report(package: Path) -> tuple[int, dict[str, str]]:
     done = subprocess.run(
         [sys.executable, "-m", "torch_ext"], capture_output=True, text=True, cwd="/", env={"PYTHONPATH": str(package)}
@@ -94,8 +108,8 @@ def test_library_that_does_not_load(package: Path, monkeypatch: pytest.MonkeyPat
     broken = package / "torch_ext" / "libxgemm.so"
     broken.write_bytes(b"not a library")
     monkeypatch.setattr(_load, "LIBRARY", broken)
-    with pytest.raises(ImportError, match=r"^xgemm: cannot load .*make build"):
-        _load.load()
+    with pytest.raises(ImportError, match=r"^xgemm: cannot load .*: file too short; build it again with `make build`$"):
+        _load.load()  # with the loader's reason
     code, lines = report(package)
     assert code == 1 and lines["torch"].startswith(torch.__version__)
     assert lines["library"].startswith("xgemm: cannot load ")

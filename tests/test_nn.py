@@ -62,6 +62,18 @@ def test_linear_from_torch_shares_parameters() -> None:
     assert list(ours.state_dict()) == list(theirs.state_dict())
 
 
+def test_from_torch_refuses_another_module() -> None:
+    for ours in (nn.Linear, nn.MultiheadAttention):
+        name = ours.__name__
+        with pytest.raises(TypeError, match=rf"^xgemm.nn.{name}.from_torch: expected a torch.nn.{name}, got Conv2d$"):
+            ours.from_torch(torch.nn.Conv2d(2, 2, 1))
+
+
+def test_multihead_attention_refuses_heads_that_do_not_divide() -> None:
+    with pytest.raises(ValueError, match=r"expected embed_dim to be a multiple of num_heads=3, got 10$"):
+        nn.MultiheadAttention(10, 3)
+
+
 def test_linear_refuses_an_unknown_activation() -> None:
     with pytest.raises(
         ValueError, match="expected activation to be one of none, relu, gelu, gelu_tanh, silu, got 'tanh'"

@@ -127,7 +127,7 @@ def test_what_requires_grad_goes_to_torch_and_is_counted_once() -> None:
     ) as w:
         block(x).sum().backward()
         block(x)
-    assert len(w) == 1
+    assert len(w) == 1 and w[0].filename == __file__  # the line that calls the model
     report.calls.subtract({key: n // 2 for key, n in report.calls.items()})
     assert all(p.grad is not None for p in block.parameters())
     assert report.calls == {(kind, "torch: requires grad"): n for kind, n in SERVED.items()}
@@ -1175,7 +1175,7 @@ def test_leaves_that_only_reduce_are_left_to_torch_unless_they_are_asked_for() -
         assert report.calls["mean", "xgemm"] == means
         assert report.calls["softmax", "torch: excluded" if include == "mean" else "xgemm"] == 1
         assert report.spared == ({"Norm": 2} if include is None else {})
-        said = "reductions left to torch to spare host time (include changes that): 2 Norm" in str(report)
+        said = "reductions left to torch to spare host time (include=[...] swaps them too): 2 Norm" in str(report)
         assert said == (include is None)
         report.undo()
     report = torch_ext.replace(norm := Norm())  # the model itself
@@ -1191,6 +1191,20 @@ def test_transformers_own_attention_serves_what_xgemm_does_not(monkeypatch: pyte
     report = torch_ext.replace(model)
     model(input_ids=tokens)
     assert report.calls["attention", "torch: dropout"] == 2 and report.calls["linear", "xgemm"] > 0
+
+
+def test_script_of_a_swapped_model_is_one_line() -> None:
+    for model in (torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.nn.Sequential(torch.nn.ReLU())):
+        report = torch_ext.replace(model)
+        with pytest.raises(RuntimeError, match=r"^xgemm\.replace: torch\.jit\.script .* got Sequential; call undo\(\)"):
+            torch.jit.script(model)
+        report.undo()
+        torch.jit.script(model)
+
+
+def test_a_model_with_nothing_to_swap_says_so() -> None:
+    assert "none; there is nothing to swap: " in str(torch_ext.replace(torch.nn.Sequential(torch.nn.ReLU())))
+    assert "swapped: none\n" in str(torch_ext.replace(Calls(lambda x: x.softmax(-1))))
 
 
 # ---- torch.compile on every torch ------------------------------------------------------------------------------------
@@ -1276,3 +1290,28 @@ def test_dtensors() -> None:
 def test_torchs_message_of_an_operator_without_a_rule_is_kept() -> None:
     error = NotImplementedError("Operator xgemm.linear.default does not have a sharding strategy registered.")
     assert torch_ext.functional._call.python_error(torch.ops.xgemm.linear.default, error) is error
+
+
+@pytest.mark.parametrize("how", ["compile", "strict export", "export"])
+def test_tracing_warns_and_counts(how: str) -> None:
+    """Two models by one code, so that nothing of the first one's report is kept for the second."""
+    torch._dynamo.reset()
+    x = randn(2, 4)
+    for _ in range(2):
+        report = torch_ext.replace(model := torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Softmax(-1)))
+
+        def trace(model: torch.nn.Module = model) -> None:
+            if how == "compile":
+                torch.compile(model, backend="eager", fullgraph=True)(x)
+            else:
+                torch.export.export(model, (x,), strict=how == "strict export")
+
+        with pytest.warns(UserWarning, match="Sequential is called in grad mode and linear") as warned:
+            trace()
+        assert [w.filename for w in warned if "grad mode" in str(w.message)] == [__file__]
+        why = "torch: requires grad"
+        assert report.traced == {("linear", why): 1, ("softmax", why): 1} and not report.calls
+        with torch.no_grad():
+            trace()
+        assert report.traced["linear", "xgemm"] == report.traced["softmax", "xgemm"] == 1 and not report.calls
+        assert "in graphs of torch.compile and torch.export, whose calls are not counted:\n    linear" in str(report)

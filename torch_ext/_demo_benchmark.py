@@ -102,7 +102,6 @@ def plot(results: list[Case], title: str, path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
         axis.margins(y=0.12)
     figure.suptitle(title, fontsize=10)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

@@ -29,16 +29,35 @@ def load() -> None:
     if not LIBRARY.exists() and os.environ.get("XGEMM_LIBRARY"):
         raise ImportError(f"xgemm: XGEMM_LIBRARY names {LIBRARY}, which does not exist")
     if not LIBRARY.exists():
+        if (elsewhere := _installed()) is not None:
+            raise ImportError(
+                f"xgemm: the source folder {LIBRARY.parent.parent}, where nothing has been built, hides the "
+                f"package installed in {elsewhere}: start Python in another folder, or run `make build` here"
+            )
         raise ImportError(
-            f"xgemm: {LIBRARY} has not been built; run `make build` or `pip install .` in xgemm's source folder"
+            f"xgemm: {LIBRARY} has not been built; run `make build`, or `pip install .` and leave xgemm's source folder"
         )
     try:
         torch.ops.load_library(str(LIBRARY))
     except Exception as error:
-        reason = str(error).strip().splitlines()[0]
         raise ImportError(
-            f"xgemm: cannot load {LIBRARY} with torch {torch.__version__}: {reason}; build it again with `make build`"
+            f"xgemm: cannot load {LIBRARY} with torch {torch.__version__}: {_reason(error)}; build it again with "
+            "`make build`"
         ) from None
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the loader's own message: torch raises "Could not load this library" from it."""
+    return str(error.__cause__ or error).strip().splitlines()[0].removeprefix(f"{LIBRARY}: ")
+
+
+def _installed() -> Path | None:
+    """The folder of another xgemm with a library on ``sys.path``, which this one hides; None if there is none."""
+    for folder in map(Path, sys.path):
+        package = folder.absolute() / LIBRARY.parent.name
+        if package != LIBRARY.parent and (package / LIBRARY.name).exists():
+            return package.parent
+    return None
 
 
 def build_info() -> dict[str, str]:

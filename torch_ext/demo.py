@@ -12,6 +12,7 @@ import copy
 import importlib.util
 import os
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -242,8 +243,15 @@ def unusable(options: argparse.Namespace) -> str | None:
         return f"--device {options.device}: PyTorch sees {torch.cuda.device_count()} NVIDIA GPUs here; try --device cpu"
     if options.folder is not None and not options.folder.is_dir():
         return f"{options.folder} is not a folder"
-    if options.passages is not None and options.passages < 1:
-        return f"--passages {options.passages}: at least 1"
+    for name in ("passages", "top"):
+        if (number := getattr(options, name)) is not None and number < 1:
+            return f"--{name} {number}: at least 1"
+    try:
+        options.plot.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=options.plot.parent):  # it is written last, and the rest takes a minute
+            pass
+    except OSError as error:
+        return f"--plot {options.plot}: cannot write there ({error.strerror})"
     return None
 
 

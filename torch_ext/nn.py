@@ -53,6 +53,7 @@ class Linear(torch.nn.Linear):
     @classmethod
     def from_torch(cls, linear: torch.nn.Linear, *, activation: str = "none", precision: str | None = None) -> "Linear":
         """The same layer on xgemm; it shares the parameters of `linear`."""
+        _check_class("Linear", linear, torch.nn.Linear)
         layer = cls(
             linear.in_features,
             linear.out_features,
@@ -149,13 +150,19 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     with memory O(L * S); with need_weights=False it is one attention op with memory O(L + S).
     """
 
-    def __init__(self, *args, **kwargs) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, embed_dim: int, num_heads: int, *args, **kwargs) -> None:
+        if num_heads > 0 and embed_dim % num_heads != 0:
+            raise ValueError(
+                f"xgemm.nn.MultiheadAttention: expected embed_dim to be a multiple of num_heads={num_heads}, "
+                f"got {embed_dim}"
+            )
+        super().__init__(embed_dim, num_heads, *args, **kwargs)
         keep_off_fused_path(self)
 
     @classmethod
     def from_torch(cls, attention: torch.nn.MultiheadAttention) -> "MultiheadAttention":
         """The same layer on xgemm; it shares the parameters of `attention`."""
+        _check_class("MultiheadAttention", attention, torch.nn.MultiheadAttention)
         layer = cls.__new__(cls)
         layer.__dict__ = {
             name: value.copy() if isinstance(value, dict) else value for name, value in attention.__dict__.items()
@@ -291,6 +298,11 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             return None
         mask = masks[0] if len(masks) == 1 else masks[0] + masks[1]
         return mask if given == total else torch.nn.functional.pad(mask, (0, total - given))
+
+
+def _check_class(name: str, module: torch.nn.Module, expected: type) -> None:
+    if not isinstance(module, expected):
+        raise TypeError(f"xgemm.nn.{name}.from_torch: expected a torch.nn.{name}, got {type(module).__name__}")
 
 
 def _additive(name: str, mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -4,7 +4,7 @@
 
 namespace xgemm {
 
-/// highest: at least as exact as SGEMM, by the fastest means; ieee: fp32 multiply-adds; high: TF32; medium: bf16.
+/// highest: at least as exact as SGEMM; ieee: fp32 multiply-adds; high, medium: TF32 or better (on the CPU medium: bf16).
 enum class Precision : std::uint8_t { highest, ieee, high, medium };
 
 }  // namespace xgemm

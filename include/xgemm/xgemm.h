@@ -61,8 +61,8 @@ inline bool set_batch_invariant(bool on) {
 
 // ---- matrix products ---------------------------------------------------------------------------------------------------------
 // dtypes float32, float16, bfloat16, float64; any strides. `precision` says how float32 inputs are multiplied: "highest" (at
-// least as accurate as SGEMM, by the fastest means), "ieee" (fp32 multiply-adds), "high" (TF32 or better), "medium" (bf16 or
-// better).
+// least as accurate as SGEMM, by the fastest means), "ieee" (fp32 multiply-adds), "high" (TF32 or better), "medium" (the same
+// on a GPU; bf16 or better on the CPU).
 
 /// a @ b with torch.matmul's semantics: 1-D to N-D, batch dims broadcast.
 inline at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, std::string_view precision = "highest") {

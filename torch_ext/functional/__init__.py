@@ -17,8 +17,8 @@ Autocast
     As torch's own ops have it; see :mod:`torch_ext.autocast`.
 
 ``precision`` is about float32 inputs only (others ignore it): "highest", at least as accurate as SGEMM by the fastest
-means; "ieee", fp32 multiply-adds; "high", TF32; "medium", bf16. None, the default, follows
-``torch.get_float32_matmul_precision()``.
+means; "ieee", fp32 multiply-adds; "high", TF32 or better; "medium", as "high" on a GPU, bf16 or better on the CPU.
+None, the default, follows ``torch.get_float32_matmul_precision()``.
 """
 
 from torch_ext.functional._attention import attention

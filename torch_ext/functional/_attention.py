@@ -1,6 +1,7 @@
 """Attention."""
 
 from collections.abc import Sequence
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -10,6 +11,46 @@ from torch_ext.functional._call import call, default_precision
 # Bound once: a lookup through torch.ops costs as much as the call itself.
 _attention = torch.ops.xgemm.attention.default
 _attention_lse = torch.ops.xgemm.attention_lse.default
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    causal_alignment: str = "top_left",
+    window: Sequence[int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+    precision: str | None = None,
+    return_lse: Literal[False] = False,
+) -> Tensor: ...
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    causal_alignment: str = "top_left",
+    window: Sequence[int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+    precision: str | None = None,
+    return_lse: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
 
 
 def attention(
@@ -63,6 +104,7 @@ def attention(
     Raises:
         RuntimeError: shapes that do not fit, a head size over 256, a scale or softcap that is not finite, also in
             float32 (but for float64 inputs); and what :mod:`torch_ext.functional` lists.
+        TypeError: a window that is one number.
         ValueError: a dropout_p other than 0, an unknown causal_alignment or precision.
 
     Source: Dao et al., "FlashAttention" (2022) and "FlashAttention-2" (2023), with the online softmax of Milakov and
@@ -70,6 +112,8 @@ def attention(
     """
     if dropout_p != 0:
         raise ValueError(f"xgemm::attention: expected dropout_p of 0, got {dropout_p}")
+    if isinstance(window, int):  # the dispatcher would take it twice
+        raise TypeError(f"xgemm::attention: expected window of two numbers of keys, -1 for no limit, got {window}")
     if type(attn_mask).__name__ == "CausalBias" and not is_causal:
         causal_alignment, attn_mask, is_causal = _alignment(attn_mask, query, key), None, True
     return call(

@@ -88,7 +88,7 @@ def catch(model: torch.nn.Module, report: Report) -> None:
     for module in modules:
         if transformers.is_routed(module):
             module._xgemm_report = report
-    model._xgemm_report = report
+    model._xgemm_report, model.__prepare_scriptable__ = report, report.refuse_script
     caught = {}
     for module in modules:
         routed = (transformers.is_known,) if transformers.is_routed(module) else ()
@@ -97,6 +97,7 @@ def catch(model: torch.nn.Module, report: Report) -> None:
         caught[module] = may_call(module, report.operators - spared, *routed)
         if spared and not caught[module] and may_call(module, report.operators, *routed):
             report.spared[type(module).__name__] += 1
+    report.catches = any(caught.values()) or any(map(transformers.is_routed, modules))
     for module, catches in caught.items():
         if catches:
             _wrap(module, report, True)
@@ -139,5 +140,6 @@ def put_back(module: torch.nn.Module) -> None:
             del module.forward
         else:
             module.forward = forward.own
+    module.__dict__.pop("__prepare_scriptable__", None)
     if not is_swapped(module):
         module.__dict__.pop("_xgemm_report", None)

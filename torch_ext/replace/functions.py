@@ -31,10 +31,10 @@ Handler = Callable[..., Handled]
 def booked_reason(report: Report, name: str, *inputs: Tensor | None) -> str | None:
     """What :func:`reason` says, and the call is counted."""
     why = reason(report, name, inputs)
-    if why is None and not _compiling():
-        report.calls[name, "xgemm"] += 1
-    elif why is not None:
+    if why is not None or _compiling():
         report.count(name, why)
+    else:
+        report.calls[name, "xgemm"] += 1
     return why
 
 

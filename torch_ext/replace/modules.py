@@ -19,6 +19,9 @@ class _Swapped:
     def _get_name(self) -> str:
         return f"xgemm.{type(self).__name__}"
 
+    def __prepare_scriptable__(self) -> None:
+        self._xgemm_report.refuse_script()
+
 
 # Each forward looks at its tensors with modes off: under one, every attribute that is read costs a microsecond.
 

@@ -66,4 +66,5 @@ class Replacement(Report):
 
     def __setstate__(self, state: dict) -> None:
         self.__dict__ = state
+        self._register()
         transformers.route()  # as replace() did before the model was pickled
