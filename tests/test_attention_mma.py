@@ -4,13 +4,14 @@ On a GPU of compute capability 9.0, calls that it serves against float64; more i
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
 from attention_cases import Attend, Case, attend_fixture, decoding, random_case, varied_case
-from common import CSRC, compile_program, conversation
+from attention_plans import H200_BYTES, L40_BYTES, Ask, planner
+from common import CSRC
 from test_attention import Reference, attention, check
 
 FOLDER = CSRC / "attention"
@@ -79,49 +80,17 @@ def test_a_cta_computes_all_splits_if_there_are_enough(attend: Attend) -> None:
     assert splits == [1, 1, 1, 1, 6, 3]
 
 
-PROGRAM = r"""
-#include <iostream>
-#include "attention/mma/plan.h"
-using namespace xgemm::attention;
-int main() {
-  Problem p;
-  p.possible = true;
-  std::int64_t shared_bytes;
-  while (std::cin >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv >> shared_bytes) {
-    p.key_end = p.sk, p.sm_count = 132;
-    const auto q = plan_mma(p, shared_bytes);
-    if (!q) { std::cout << "none" << std::endl; continue; }
-    const Tile& t = q->info();
-    std::cout << q->tile << ' ' << q->packed << ' ' << q->row_tiles << ' ' << q->tiles << ' ' << q->splits << ' '
-              << q->split_tiles * t.keys << ' ' << q->partial_rows << ' ' << q->ctas << ' ' << q->shares_items() << ' '
-              << t.head_size << ' ' << t.value_size << ' ' << mma_shared_bytes(t) << ' ' << q->own_splits << std::endl;
-  }
-}
-"""
-PLAN = [
-    *("tile", "packed", "row_tiles", "tiles", "splits", "split_keys", "partial_rows", "ctas", "shares_items"),
-    *("head_size", "value_size", "shared_bytes", "own_splits"),
-]
-H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # per CTA
-
-
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, int] | None]:
-    program = compile_program(
-        tmp_path_factory.mktemp("plan"), PROGRAM, "attention/mma/plan.cpp", "attention/tiles/plan.cpp"
-    )
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    with planner(tmp_path_factory) as answer:
 
-    def ask(
-        sq: int, sk: int, d: int = 128, dv: int = 0, batches: int = 1, group: int = 1, shared_bytes: int = H200_BYTES
-    ) -> dict[str, int] | None:
-        with conversation(program) as talk:
-            answer = talk(batches, group, sq, sk, d, dv or d, shared_bytes)
-        return None if answer == ["none"] else dict(zip(PLAN, map(int, answer), strict=True))
+        def ask(sq: int, sk: int, d: int = 128, dv: int = 0, batches: int = 1, group: int = 1, shared_bytes=H200_BYTES):
+            return answer("mma", batches, group, sq, sk, d, dv or d, shared_bytes)
 
-    return ask
+        yield ask
 
 
-def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_plans_cover_every_row_and_key(plan: Ask) -> None:
     for d, dv in [(8, 8), (64, 128), (72, 72), (192, 128), (256, 64)]:
         for sq, group in ROWS:
             for sk in (1, 300, 9000, 65536):
@@ -134,7 +103,7 @@ def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None
                 assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
 
 
-def test_splits_depend_on_keys_and_head_size_alone(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_splits_depend_on_keys_and_head_size_alone(plan: Ask) -> None:
     for sk in (1, 1000, 5000, 65536):
         for d in (64, 128, 256):
             found = {
@@ -146,7 +115,7 @@ def test_splits_depend_on_keys_and_head_size_alone(plan: Callable[..., dict[str,
             assert len(found) == 1, (sk, d, found)
 
 
-def test_a_cta_computes_all_splits_if_ctas_fill_the_gpu(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_a_cta_computes_all_splits_if_ctas_fill_the_gpu(plan: Ask) -> None:
     """On 132 SMs, two CTAs at a time each."""
     filled = {1: 0, 100: 0, 110: 1, 132: 1, 140: 0, 264: 1, 280: 0, 500: 1, 5000: 1}
     for batches, all_splits in filled.items():
@@ -157,13 +126,13 @@ def test_a_cta_computes_all_splits_if_ctas_fill_the_gpu(plan: Callable[..., dict
         assert plan(1, 5000, 256, batches=batches)["own_splits"] == 1
 
 
-def test_two_ctas_per_sm(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_two_ctas_per_sm(plan: Ask) -> None:
     """An H200's SM has 228 KB, and each CTA reserves 1 KB more than it uses."""
     for d in (64, 128, 256):
         assert 2 * (plan(16, 1000, d)["shared_bytes"] + 1024) <= 228 * 1024
 
 
-def test_what_it_does_not_take(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_what_it_does_not_take(plan: Ask) -> None:
     assert plan(17, 64) is None
     assert plan(1, 64, group=17) is None
     assert plan(1, 64, 257) is None

@@ -132,8 +132,11 @@ void Warpgroup::step() {
       Four sum[4][2] = {};
       for (int k = 0; k < depth; ++k) {
         const auto* const y = reinterpret_cast<const Four*>(b + k * n + column);
-        for (int r = 0; r < 4; ++r)
-          for (int i = 0; i < 2; ++i) sum[r][i] += a[k * 64 + row + r] * y[i];
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; ++r) {
+          const double x = a[k * 64 + row + r];
+          sum[r][0] += x * y[0], sum[r][1] += x * y[1];
+        }
       }
       for (int r = 0; r < 4; ++r)
         for (int i = 0; i < 2; ++i) c[row + r][column / 4 + i] = sum[r][i];
