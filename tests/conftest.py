@@ -17,8 +17,8 @@ from tools.gpu_tests import NO_GPU
 # The name of pytest-xdist's process (`-n`), empty without it.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
-# First, so that none of them begins when other processes are at their end, and another process takes over none of a file
-# whose tests share a fixture of minutes.
+# These files first: a process that has nothing left takes over tests from the end of another's list, and would make
+# again what a file's tests share.
 LONG = {
     *("test_attention_wgmma", "test_attention_fp16_split", "test_emulation", "test_plan_costs"),
     *("test_distributed", "test_loading", "test_fuzz"),

@@ -37,6 +37,14 @@ constexpr double ulp = sizeof(T) == 8              ? 0x1p-52
                        : std::is_same_v<T, __half> ? 0x1p-10
                                                    : 0x1p-7;
 
+/// All NaN are equal: a CPU's have signs that a GPU's do not.
+template <class Numbers>
+void require_same_bits(const Numbers& got, const Numbers& first, const std::string& what) {
+  for (std::size_t i = 0; i < std::min(got.size(), first.size()); ++i)
+    require(std::memcmp(&got[i], &first[i], sizeof(got[i])) == 0 || (std::isnan(number(got[i])) && std::isnan(number(first[i]))),
+            [&] { return "same bits: " + what + " at " + std::to_string(i); });
+}
+
 /// Allowed sizes and strides.
 struct Choices {
   bool any_strides = true;  ///< else contiguous along rows or columns
