@@ -54,14 +54,17 @@ def compile_program(folder: Path, program: str, *sources: str | Path) -> Path:
 
 
 def compiled_once(factory: pytest.TempPathFactory, program: Path, *sources: Path) -> Path:
-    """A C++ program with host code of csrc, compiled once for all processes of pytest-xdist."""
+    """A C++ program with host code of csrc, compiled once for all processes of pytest-xdist.
+
+    As one file: most of the compiler's time goes to the standard library's headers.
+    """
     temporary = factory.getbasetemp()
     folder = (temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary) / program.stem
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "program").exists():
-            compile_host_code(folder, program, *sources, "-o", "program")
+            compile_program(folder, "".join(f'#include "{source}"\n' for source in (*sources, program)))
     return folder / "program"
 
 
