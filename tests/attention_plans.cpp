@@ -4,6 +4,7 @@
 //   tiles causal batches group sq sk d dv (wgmma's tiles)     mma batches group sq sk d dv shared_bytes
 //   decode fp64 batches rows sk key_begin key_end d dv shared_bytes
 #include <iostream>
+#include <sstream>
 #include <string>
 
 #include "attention/decode/plan.h"
@@ -18,25 +19,19 @@ namespace {
 
 constexpr int kSmCount = 132;
 
-struct Field {
-  const char* name;
-  std::int64_t value;
-};
-void show(std::initializer_list<Field> fields) {
-  for (const Field& field : fields) std::cout << field.name << '=' << field.value << ' ';
+/// Prints name=value pairs; the names are words of one text.
+void show(const char* names, std::initializer_list<std::int64_t> values) {
+  std::istringstream in(names);
+  std::string name;
+  for (const std::int64_t value : values) in >> name, std::cout << name << '=' << value << ' ';
 }
 
 void simt(std::istream& in) {
   SimtProblem p{.sm_count = kSmCount};
   in >> p.fp64 >> p.batches >> p.rows >> p.key_end >> p.d >> p.dv;
   const SimtPlan q = plan_simt(p);
-  show({{"tile", q.tile},
-        {"row_tiles", q.row_tiles},
-        {"splits", q.splits},
-        {"parallel", q.parallel},
-        {"blocks", q.blocks},
-        {"partials", q.partials},
-        {"split_keys", kSplitKeys}});
+  show("tile row_tiles splits parallel blocks partials split_keys",
+       {q.tile, q.row_tiles, q.splits, q.parallel, q.blocks, q.partials, kSplitKeys});
 }
 
 void simt_tile(std::istream& in) {
@@ -44,32 +39,16 @@ void simt_tile(std::istream& in) {
   in >> index;
   if (index >= std::size(kSimtTiles)) return void(std::cout << '-');
   const SimtTile& t = kSimtTiles[index];
-  show({{"fp64", t.fp64},
-        {"head_size", t.head_size},
-        {"keys", t.keys},
-        {"rows", t.rows()},
-        {"blocks", t.blocks},
-        {"shared_bytes", t.shared_bytes()}});
+  show("fp64 head_size keys rows blocks shared_bytes", {t.fp64, t.head_size, t.keys, t.rows(), t.blocks, t.shared_bytes()});
 }
 
 void show_tiles(const Plan& q) {
   const Tile& t = q.info();
-  show({{"tile", q.tile},
-        {"packed", q.packed},
-        {"tile_rows", q.tile_rows},
-        {"row_tiles", q.row_tiles},
-        {"tiles", q.tiles},
-        {"section_heads", q.section_heads},
-        {"splits", q.splits},
-        {"split_keys", q.split_tiles * t.keys},
-        {"through_memory", q.through_memory},
-        {"partial_rows", q.partial_rows},
-        {"ctas", q.ctas},
-        {"head_size", t.head_size},
-        {"value_size", t.value_size},
-        {"rows", t.rows()},
-        {"consumers", t.consumers},
-        {"keys", t.keys}});
+  show(
+      "tile packed tile_rows row_tiles tiles section_heads splits split_keys through_memory partial_rows ctas head_size "
+      "value_size rows consumers keys",
+      {q.tile, q.packed, q.tile_rows, q.row_tiles, q.tiles, q.section_heads, q.splits, q.split_tiles * t.keys, q.through_memory,
+       q.partial_rows, q.ctas, t.head_size, t.value_size, t.rows(), t.consumers, t.keys});
 }
 
 void tiles(std::istream& in) {
@@ -88,7 +67,7 @@ void mma(std::istream& in) {
   const auto q = plan_mma(p, shared_bytes);
   if (!q) return void(std::cout << '-');
   show_tiles(*q);
-  show({{"shares_items", q->shares_items()}, {"shared_bytes", mma_shared_bytes(q->info())}, {"own_splits", q->own_splits}});
+  show("shares_items shared_bytes own_splits", {q->shares_items(), mma_shared_bytes(q->info()), q->own_splits});
 }
 
 void decode(std::istream& in) {
@@ -98,18 +77,9 @@ void decode(std::istream& in) {
   const auto q = plan_decode(p, sk, shared_bytes);
   if (!q) return void(std::cout << '-');
   const DecodeTile& t = q->info();
-  show({{"tile", q->tile},
-        {"row_tiles", q->row_tiles},
-        {"split_keys", q->split_keys},
-        {"first_split", q->first_split},
-        {"splits", q->splits},
-        {"ctas", q->ctas},
-        {"partial_bytes", q->partial_bytes},
-        {"head_size", t.head_size},
-        {"rows", t.rows},
-        {"ctas_an_sm", t.ctas},
-        {"keys", t.keys()},
-        {"shared_bytes", t.shared_bytes()}});
+  show("tile row_tiles split_keys first_split splits ctas partial_bytes head_size rows ctas_an_sm keys shared_bytes",
+       {q->tile, q->row_tiles, q->split_keys, q->first_split, q->splits, q->ctas, q->partial_bytes, t.head_size, t.rows, t.ctas,
+        t.keys(), t.shared_bytes()});
 }
 
 }  // namespace
