@@ -1,5 +1,6 @@
 """Helpers of all operators' tests: data in unusual layouts, poisoned outputs, float64 references, error bounds."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -49,6 +50,21 @@ def compile_program(folder: Path, program: str, *sources: str | Path) -> Path:
     """Compiles a C++ program with host code of csrc (`sources`: paths below csrc) that tests then query."""
     (folder / "main.cpp").write_text(program)
     compile_host_code(folder, "main.cpp", *(CSRC / source for source in sources), "-o", "program")
+    return folder / "program"
+
+
+def compiled_once(factory: pytest.TempPathFactory, program: Path, *sources: Path) -> Path:
+    """A C++ program with host code of csrc, compiled once for all processes of pytest-xdist.
+
+    As one file: most of the compiler's time goes to the standard library's headers.
+    """
+    temporary = factory.getbasetemp()
+    folder = (temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary) / program.stem
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "program").exists():
+            compile_program(folder, "".join(f'#include "{source}"\n' for source in (*sources, program)))
     return folder / "program"
 
 

@@ -17,6 +17,13 @@ from tools.gpu_tests import NO_GPU
 # The name of pytest-xdist's process (`-n`), empty without it.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
+# These files first: a process that has nothing left takes over tests from the end of another's list, and would make
+# again what a file's tests share.
+LONG = {
+    *("test_attention_wgmma", "test_attention_fp16_split", "test_emulation", "test_plan_costs"),
+    *("test_distributed", "test_loading", "test_fuzz"),
+}
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cuda: needs an NVIDIA GPU")
@@ -30,12 +37,21 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem not in LONG)
     if torch.cuda.is_available():
+        return
+    if WORKER:  # to skip a test costs both processes milliseconds, and half of the tests need a GPU
+        items[:] = [item for item in items if "cuda" not in item.keywords]
         return
     skip = pytest.mark.skip(reason=NO_GPU)
     for item in items:
         if "cuda" in item.keywords:
             item.add_marker(skip)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None) and not torch.cuda.is_available():
+        terminalreporter.write_line(f"{NO_GPU}: tests marked cuda are left out")
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])

@@ -2,14 +2,13 @@
 reads the problems that `ask` writes.
 """
 
-import fcntl
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from common import CSRC, compile_host_code, conversation
+from common import CSRC, compiled_once, conversation
 
+PROGRAM = Path(__file__).with_suffix(".cpp")
 HIGHEST, IEEE, HIGH, MEDIUM = range(4)
 F32, F16, BF16, F64 = range(4)  # DType's order
 # Problems that no fp32 kernel on tensor cores takes.
@@ -45,20 +44,6 @@ def by_name(words: list[str]) -> Answer | None:
     return {"name": words[0]} | {name: number(value) if equals else True for name, equals, value in fields}
 
 
-def compiled(factory: pytest.TempPathFactory) -> Path:
-    """The program: the planners and the choice between them, compiled once for all processes of pytest-xdist."""
-    temporary = factory.getbasetemp()
-    folder = (temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary) / "matmul_planners"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if (folder / "program").exists():
-            return folder / "program"
-        planners = [*CSRC.glob("matmul/plan/*.cpp"), CSRC / "matmul/order.cpp"]
-        compile_host_code(folder, Path(__file__).with_suffix(".cpp"), *planners, "-o", "program")
-    return folder / "program"
-
-
 def plan_fixture(family: str, usually: int = HIGHEST) -> Callable:
     """A fixture that asks for the offer of `family`.
 
@@ -69,7 +54,8 @@ def plan_fixture(family: str, usually: int = HIGHEST) -> Callable:
 
     @pytest.fixture(scope="module")
     def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-        with conversation(compiled(tmp_path_factory)) as answer:
+        planners = [*CSRC.glob("matmul/plan/*.cpp"), CSRC / "matmul/order.cpp"]
+        with conversation(compiled_once(tmp_path_factory, PROGRAM, *planners)) as answer:
 
             def ask(
                 m: int,

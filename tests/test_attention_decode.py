@@ -3,12 +3,13 @@
 On a GPU, calls against float64 and against the tiles on CUDA cores that take other calls.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 import torch
 from attention_cases import decoding
-from common import compile_program, conversation, randn
+from attention_plans import H200_BYTES, L40_BYTES, Ask, planner
+from common import randn
 from test_attention import attention_lse, check
 
 HEAD_SIZES = [64, 128, 256]
@@ -16,54 +17,27 @@ HEAD_SIZES = [64, 128, 256]
 ROWS = [(1, 1), (1, 4), (3, 2), (1, 8), (2, 8), (4, 3), (5, 3), (3, 5), (16, 1), (1, 16), (1, 32), (48, 1)]
 
 
-PROGRAM = r"""
-#include <iostream>
-#include "attention/decode/plan.h"
-using namespace xgemm::attention;
-int main() {
-  SimtProblem p;
-  std::int64_t sk, shared_bytes;
-  while (std::cin >> p.fp64 >> p.batches >> p.rows >> sk >> p.key_begin >> p.key_end >> p.d >> p.dv >> shared_bytes) {
-    const auto q = plan_decode(p, sk, shared_bytes);
-    if (!q) { std::cout << "none" << std::endl; continue; }
-    const DecodeTile& t = q->info();
-    std::cout << q->tile << ' ' << q->row_tiles << ' ' << q->split_keys << ' ' << q->first_split << ' ' << q->splits
-              << ' ' << q->ctas << ' ' << q->partial_bytes << ' ' << t.head_size << ' ' << t.rows << ' ' << t.ctas
-              << ' ' << t.keys() << ' ' << t.shared_bytes() << std::endl;
-  }
-}
-"""
-PLAN = [
-    *("tile", "row_tiles", "split_keys", "first_split", "splits", "ctas", "partial_bytes"),
-    *("head_size", "rows", "ctas_an_sm", "keys", "shared_bytes"),
-]
-H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # per CTA
-Plan = Callable[..., "dict[str, int] | None"]
-
-
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "attention/decode/plan.cpp")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    with planner(tmp_path_factory) as answer:
 
-    def ask(
-        rows: int,
-        sk: int,
-        d: int = 128,
-        dv: int | None = None,
-        batches: int = 1,
-        seen: tuple[int, int] | None = None,
-        fp64: bool = False,
-        shared_bytes: int = H200_BYTES,
-    ) -> dict[str, int] | None:
-        begin, end = seen or (0, sk)
-        with conversation(program) as talk:
-            answer = talk(int(fp64), batches, rows, sk, begin, end, d, d if dv is None else dv, shared_bytes)
-        return None if answer == ["none"] else dict(zip(PLAN, map(int, answer), strict=True))
+        def ask(
+            rows: int,
+            sk: int,
+            d: int = 128,
+            dv: int | None = None,
+            batches: int = 1,
+            seen: tuple[int, int] | None = None,
+            fp64: bool = False,
+            shared_bytes: int = H200_BYTES,
+        ):
+            dv = d if dv is None else dv
+            return answer("decode", fp64, batches, rows, sk, *(seen or (0, sk)), d, dv, shared_bytes)
 
-    return ask
+        yield ask
 
 
-def test_plans_cover_every_row_and_key(plan: Plan) -> None:
+def test_plans_cover_every_row_and_key(plan: Ask) -> None:
     for d, dv in [(1, 1), (64, 64), (64, 128), (72, 65), (192, 128), (256, 1)]:
         for rows in (1, 4, 5, 8, 9, 16, 17, 32, 48):
             for sk in (1, 300, 9000, 65536, 2**31 - 2000):
@@ -80,7 +54,7 @@ def test_plans_cover_every_row_and_key(plan: Plan) -> None:
                 assert p["split_keys"] % (4 * p["keys"]) == 0
 
 
-def test_the_order_of_additions_depends_on_keys_and_head_sizes_alone(plan: Plan) -> None:
+def test_the_order_of_additions_depends_on_keys_and_head_sizes_alone(plan: Ask) -> None:
     for sk in (1, 1000, 5000, 65536, 10**6):
         for d in HEAD_SIZES:
             found = {
@@ -93,19 +67,19 @@ def test_the_order_of_additions_depends_on_keys_and_head_sizes_alone(plan: Plan)
             assert len(found) == 1, (sk, d, found)
 
 
-def test_windows_leave_splits_out(plan: Plan) -> None:
+def test_windows_leave_splits_out(plan: Ask) -> None:
     p = plan(1, 9000, seen=(5000, 6000))
     assert (p["split_keys"], p["first_split"], p["splits"]) == (512, 9, 3)
     assert plan(1, 9000, seen=(0, 0))["splits"] == 1
 
 
-def test_decoding_fills_the_gpu(plan: Plan) -> None:
+def test_decoding_fills_the_gpu(plan: Ask) -> None:
     """8 key heads of one sequence on 132 SMs."""
     for sk, least in ((4096, 128), (8192, 128), (16384, 256), (65536, 1024)):
         assert plan(4, sk, batches=8)["ctas"] == least
 
 
-def test_ctas_fit_an_sm(plan: Plan) -> None:
+def test_ctas_fit_an_sm(plan: Ask) -> None:
     """An H200's SM has 228 KB, and each CTA reserves 1 KB more than it uses; one CTA fits a limit of 99 KB."""
     for d in HEAD_SIZES:
         for rows in (4, 8, 16):
@@ -115,7 +89,7 @@ def test_ctas_fit_an_sm(plan: Plan) -> None:
             assert p["shared_bytes"] <= L40_BYTES
 
 
-def test_what_it_does_not_take(plan: Plan) -> None:
+def test_what_it_does_not_take(plan: Ask) -> None:
     assert plan(49, 64) is None
     assert plan(1, 64, 257) is None
     assert plan(1, 64, fp64=True) is None

@@ -120,7 +120,7 @@ def test_every_instantiation_of_one_part(attend: Callable[[list[Case]], list[Ser
 def test_every_instantiation(attend: Callable[[list[Case]], list[Served]]) -> None:
     """Each tile with each kind of mask, one row tile and several, ragged."""
     cases = [
-        Case(seed, 3, 2, 1 + seed % 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
+        Case(seed, 3, 1, 1 + seed % 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
         for seed, (d, dv, sq, sk, mask) in enumerate(
             (*sizes, mask)
             for sizes in (

@@ -4,14 +4,14 @@ On a GPU of compute capability 9.0, calls that it serves against float64; more i
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from attention_cases import Attend, Case, attend_fixture, decoding, random_case, varied_case
-from common import CSRC, compile_program, conversation
+from attention_plans import H200_BYTES, L40_BYTES, Ask, planner
+from common import CSRC
 from test_attention import Reference, attention, check
 
 FOLDER = CSRC / "attention"
@@ -80,59 +80,26 @@ def test_a_cta_computes_all_splits_if_there_are_enough(attend: Attend) -> None:
     assert splits == [1, 1, 1, 1, 6, 3]
 
 
-PROGRAM = r"""
-#include <iostream>
-#include "attention/mma/plan.h"
-using namespace xgemm::attention;
-int main() {
-  Problem p;
-  p.possible = true;
-  std::int64_t shared_bytes;
-  bool masked;
-  while (std::cin >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv >> shared_bytes >> masked) {
-    p.masking = masked ? Masking::boolean : Masking::edges;
-    p.key_end = p.sk, p.sm_count = 132;
-    const auto q = plan_few_rows(p, shared_bytes);
-    if (!q) { std::cout << "none" << std::endl; continue; }
-    const Tile& t = q->info();
-    std::cout << q->tile << ' ' << q->packed << ' ' << q->row_tiles << ' ' << q->tiles << ' ' << q->splits << ' '
-              << q->split_tiles * t.keys << ' ' << q->partial_rows << ' ' << q->ctas << ' ' << q->shares_items() << ' '
-              << t.head_size << ' ' << t.value_size << ' ' << mma_shared_bytes(t, masked) << ' '
-              << q->own_splits << std::endl;
-  }
-}
-"""
-PLAN = [
-    *("tile", "packed", "row_tiles", "tiles", "splits", "split_keys", "partial_rows", "ctas", "shares_items"),
-    *("head_size", "value_size", "shared_bytes", "own_splits"),
-]
-H200_BYTES, L40_BYTES = 227 * 1024, 99 * 1024  # per CTA
-
-
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, int] | None]:
-    program = compile_program(
-        tmp_path_factory.mktemp("plan"), PROGRAM, "attention/mma/plan.cpp", "attention/tiles/plan.cpp"
-    )
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    with planner(tmp_path_factory) as answer:
 
-    def ask(
-        sq: int,
-        sk: int,
-        d: int = 128,
-        dv: int = 0,
-        batches: int = 1,
-        group: int = 1,
-        shared_bytes: int = H200_BYTES,
-        masked: bool = False,
-    ) -> dict[str, int] | None:
-        with conversation(program) as talk:
-            answer = talk(batches, group, sq, sk, d, dv or d, shared_bytes, int(masked))
-        return None if answer == ["none"] else dict(zip(PLAN, map(int, answer), strict=True))
+        def ask(
+            sq: int,
+            sk: int,
+            d: int = 128,
+            dv: int = 0,
+            batches: int = 1,
+            group: int = 1,
+            shared_bytes: int = H200_BYTES,
+            masked: bool = False,
+        ) -> "dict[str, int] | None":
+            return answer("mma", batches, group, sq, sk, d, dv or d, shared_bytes, masked)
 
-    return ask
+        yield ask
 
 
-def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_plans_cover_every_row_and_key(plan: Ask) -> None:
     for d, dv in [(8, 8), (64, 128), (72, 72), (192, 128), (256, 64)]:
         for sq, group in ROWS:
             for sk in (1, 300, 9000, 65536):
@@ -145,7 +112,7 @@ def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None
                 assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
 
 
-def test_splits_depend_on_keys_and_head_size_alone(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_splits_depend_on_keys_and_head_size_alone(plan: Ask) -> None:
     for sk in (1, 1000, 5000, 65536):
         for d in (64, 128, 256):
             found = {
@@ -157,7 +124,7 @@ def test_splits_depend_on_keys_and_head_size_alone(plan: Callable[..., dict[str,
             assert len(found) == 1, (sk, d, found)
 
 
-def test_a_cta_computes_all_splits_if_ctas_fill_the_gpu(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_a_cta_computes_all_splits_if_ctas_fill_the_gpu(plan: Ask) -> None:
     """On 132 SMs, two CTAs at a time each."""
     filled = {1: 0, 100: 0, 110: 1, 132: 1, 140: 0, 264: 1, 280: 0, 500: 1, 5000: 1}
     for batches, all_splits in filled.items():
@@ -168,13 +135,13 @@ def test_a_cta_computes_all_splits_if_ctas_fill_the_gpu(plan: Callable[..., dict
         assert plan(1, 5000, 256, batches=batches)["own_splits"] == 1
 
 
-def test_two_ctas_per_sm(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_two_ctas_per_sm(plan: Ask) -> None:
     """An H200's SM has 228 KB, and each CTA reserves 1 KB more than it uses."""
     for d in (64, 128, 256):
         assert 2 * (plan(16, 1000, d)["shared_bytes"] + 1024) <= 228 * 1024
 
 
-def test_what_it_does_not_take(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_what_it_does_not_take(plan: Ask) -> None:
     assert plan(17, 64) is None
     assert plan(1, 64, group=17) is None
     assert plan(1, 64, 257) is None
@@ -245,41 +212,11 @@ def test_splits_of_many_rows(many: Attend) -> None:
     assert splits == [3, 3, 2]
 
 
-MANY_ROWS_PROGRAM = r"""
-#include <iostream>
-#include "attention/mma/plan.h"
-using namespace xgemm::attention;
-int main() {
-  for (const Tile& t : kManyRowsTiles) std::cout << many_rows_shared_bytes(t) << ' ' << t.ctas << std::endl;
-  std::cout << "end" << std::endl;
-  Problem p;
-  p.possible = true;
-  while (std::cin >> p.batch_invariant >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv) {
-    p.key_end = p.sk, p.sm_count = 108;
-    const auto q = plan_many_rows(p);
-    if (!q) { std::cout << "none" << std::endl; continue; }
-    std::cout << q->tile << ' ' << q->packed << ' ' << q->tile_rows << ' ' << q->row_tiles << ' ' << q->tiles << ' '
-              << q->splits << ' ' << q->through_memory << ' ' << q->ctas << ' ' << q->items() << std::endl;
-  }
-}
-"""
-MANY_ROWS_PLAN = ["tile", "packed", "tile_rows", "row_tiles", "tiles", "splits", "through_memory", "ctas", "items"]
-
-
-@pytest.fixture(scope="module")
-def many_rows_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("many_rows")
-    return compile_program(folder, MANY_ROWS_PROGRAM, "attention/mma/plan.cpp", "attention/tiles/plan.cpp")
-
-
-def test_plans_of_many_rows(many_rows_program: Path) -> None:
-    with conversation(many_rows_program) as talk:
-        while (line := talk()) != ["end"]:
-            assert int(line[0]) <= L40_BYTES
+def test_plans_of_many_rows(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with planner(tmp_path_factory) as answer:
 
         def ask(sq: int, sk: int, d: int, group: int = 1, invariant: bool = False, dv: int = 0) -> dict[str, int]:
-            answer = talk(int(invariant), 3, group, sq, sk, d, dv or d)
-            return dict(zip(MANY_ROWS_PLAN, map(int, answer), strict=True))
+            return answer("many_rows", invariant, 3, group, sq, sk, d, dv or d)
 
         for d, dv in [(8, 8), (64, 128), (80, 80), (192, 128), (256, 64)]:
             for sq, group in [(1, 1), (1, 12), (40, 3), (129, 1), (1000, 4), (5000, 1)]:
@@ -288,6 +225,7 @@ def test_plans_of_many_rows(many_rows_program: Path) -> None:
                 assert p["row_tiles"] * p["tile_rows"] >= sq * p["packed"] > (p["row_tiles"] - 1) * p["tile_rows"]
                 assert p["tiles"] == heads * p["row_tiles"] and p["ctas"] == p["items"] == p["tiles"] * p["splits"]
                 assert p["through_memory"] == (p["splits"] > 1)
+                assert p["shared_bytes"] <= L40_BYTES
         # Query heads share a tile if one head's rows leave it empty, whatever their number.
         assert ask(40, 500, 64, 3)["packed"] == 3 and ask(40, 500, 64, 3)["tile_rows"] == 126
         assert ask(4000, 500, 64, 3)["packed"] == 1

@@ -3,13 +3,15 @@
 On a GPU, tests/test_attention.py runs through it where it serves.
 """
 
+import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from attention_cases import Attend, Case, attend_fixture, random_case, varied_case
-from common import CSRC, compile_program, conversation
+from attention_plans import Ask, planner
+from common import CSRC
 
 FOLDER = CSRC / "attention"
 SOURCES = [
@@ -115,58 +117,42 @@ def test_long_keys_in_splits(attend: Attend) -> None:
     assert splits == [10, 5, 2, 1, 1]
 
 
-PROGRAM = r"""
-#include <iostream>
-#include "attention/tiles/plan.h"
-#include "attention/wgmma/tiles.h"
-using namespace xgemm::attention;
-int main() {
-  Problem p{.table = kWgmmaTiles};
-  p.possible = true;
-  while (std::cin >> p.causal >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv >> p.sm_count) {
-    p.key_end = p.sk;
-    const auto q = plan_tiles(p);
-    if (!q) { std::cout << "none" << std::endl; continue; }
-    const Tile& t = q->info();
-    std::cout << q->tile << ' ' << q->packed << ' ' << q->tile_rows << ' ' << q->row_tiles << ' '
-              << q->section_heads << ' '
-              << q->tiles << ' ' << q->splits << ' ' << q->split_tiles * t.keys << ' ' << q->through_memory << ' '
-              << q->partial_rows << ' ' << q->ctas << ' '
-              << ' ' << t.head_size << ' ' << t.value_size << ' ' << t.rows() << std::endl;
-  }
-}
-"""
-PLAN = [
-    *("tile", "packed", "tile_rows", "row_tiles", "section_heads", "tiles", "splits", "split_keys", "through_memory"),
-    *("partial_rows", "ctas", "head_size", "value_size", "rows"),
-]
-
-
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, int] | None]:
-    program = compile_program(tmp_path_factory.mktemp("plan"), PROGRAM, "attention/tiles/plan.cpp")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    with planner(tmp_path_factory) as answer:
 
-    def ask(sq: int, sk: int, d: int = 128, dv: int = 0, batches: int = 1, group: int = 1, causal: bool = False):
-        with conversation(program) as talk:
-            answer = talk(int(causal), batches, group, sq, sk, d, dv or d, 132)
-        return None if answer == ["none"] else dict(zip(PLAN, map(int, answer), strict=True))
+        def ask(sq: int, sk: int, d: int = 128, dv: int = 0, batches: int = 1, group: int = 1, causal: bool = False):
+            return answer("tiles", causal, batches, group, sq, sk, d, dv or d)
 
-    return ask
+        yield ask
 
 
-def test_splits_depend_on_rows_and_keys_alone(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_splits_depend_on_rows_and_keys_alone(plan: Ask) -> None:
     """A row's bits must not depend on the batch or on other heads."""
-    for sq, sk, group in [(1, 1000, 4), (1, 65536, 1), (16, 16384, 8), (512, 16384, 2), (4096, 4096, 1)]:
-        for causal in (False, True):
-            found = {
-                (p["splits"], p["split_keys"], p["tile"])
-                for batches in (1, 7, 1000)
-                if (p := plan(sq, sk, batches=batches, group=group, causal=causal))
-            }
-            assert len(found) == 1, (sq, sk, group, causal, found)
+    sizes = [(1, 1000, 4), (1, 65536, 1), (16, 16384, 8), (512, 16384, 2), (70, 5000, 1), (197, 197, 1)]
+    sizes += [(300, 20000, 1), (512, 512, 1), (700, 16000, 1), (4096, 4096, 1)]
+    for (sq, sk, group), d, causal in itertools.product(sizes, (64, 128, 256), (False, True)):
+        plans = [
+            plan(sq, sk, d, batches=batches, group=group, causal=causal) for batches in (1, 7, 16, 100, 1000, 5000)
+        ]
+        found = {(p["splits"], p["split_keys"], p["keys"]) for p in plans if p}
+        assert len(found) == 1, (sq, sk, group, d, causal, found)
 
 
-def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_head_size_64_takes_the_tile_with_less_work(plan: Ask) -> None:
+    def warpgroups(heads: int, s: int, d: int = 64, causal: bool = False) -> int:
+        return plan(s, s, d, batches=heads, causal=causal)["consumers"]
+
+    many = 1024  # heads, that is tiles for every SM
+    assert [warpgroups(many, s) for s in (192, 384, 768, 1536, 2048, 16384)] == [3] * 6
+    assert [warpgroups(many, s) for s in (128, 197, 256, 577, 640)] == [2] * 5  # 192 rows would be more empty
+    assert warpgroups(16, 512) == 2  # 48 tiles of 192 rows leave more SMs without work than 64 of 128
+    assert [warpgroups(many, s, causal=True) for s in (512, 1024)] == [2, 2]
+    assert [warpgroups(many, s, causal=True) for s in (2048, 16384)] == [3, 3]
+    assert warpgroups(many, 512, d=128) == 2 and warpgroups(many, 2048, d=128) == 3
+
+
+def test_plans_cover_every_row_and_key(plan: Ask) -> None:
     for d, dv in [(8, 8), (64, 128), (72, 72), (192, 128), (192, 192), (256, 64)]:
         for sq in (1, 5, 64, 65, 1000):
             for group in (1, 3, 8):
@@ -184,12 +170,12 @@ def test_plans_cover_every_row_and_key(plan: Callable[..., dict[str, int] | None
                     assert p["through_memory"] or (p["splits"] == 1 and 16 % p["packed"] == 0)
 
 
-def test_decoding_packs_the_group(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_decoding_packs_the_group(plan: Ask) -> None:
     p = plan(1, 65536, batches=8, group=4)
     assert p["packed"] == 4 and p["tiles"] == 8 and p["splits"] == 32 and p["ctas"] == 256 and p["partial_rows"] == 4
 
 
-def test_what_it_does_not_take(plan: Callable[..., dict[str, int] | None]) -> None:
+def test_what_it_does_not_take(plan: Ask) -> None:
     assert plan(64, 64, 257) is None
     assert plan(64, 64, 64, 264) is None
     assert plan(2**31 - 2000, 2000) is None

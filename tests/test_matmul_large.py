@@ -1,4 +1,4 @@
-"""Products on 16-bit operands by mma.sync (large_*), which every GPU from sm_80 on has; Hopper takes them where they are named."""
+"""Products on 16-bit operands by mma.sync (large_*), for every GPU from sm_80 on; Hopper takes them where they are named."""
 
 import pytest
 import torch
@@ -106,7 +106,10 @@ def test_what_is_fused(tile: str, n: int) -> None:
 def test_half_precision_without_a_unit_stride_or_a_k() -> None:
     """No family but this one takes them."""
     for dtype in HALVES:
-        a, b = randn(60, 2 * 70, dtype=dtype, device="cuda")[:, ::2], randn(2 * 90, 70, dtype=dtype, device="cuda")[::2].mT
+        a, b = (
+            randn(60, 2 * 70, dtype=dtype, device="cuda")[:, ::2],
+            randn(2 * 90, 70, dtype=dtype, device="cuda")[::2].mT,
+        )
         check(a, b)
         assert not matmul(a[:, :0], b[:0]).any()
         check(randn(2000, 9, dtype=dtype, device="cuda")[:, ::3], randn(3, 5, dtype=dtype, device="cuda"))

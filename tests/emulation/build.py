@@ -25,15 +25,14 @@ FLAGS = [
     "-std=c++20",
     "-O1",  # kernels compile in half the time of -O2, and run as fast; the emulator itself does not
     "-fstack-reuse=none",  # a wgmma's registers keep their addresses until its wait, which is behind their scope
-    "-g1",
     "-march=native",
     "-ffp-contract=off",
     "-fno-strict-aliasing",
-    "-fsanitize=alignment",  # a vector at an address that a GPU would refuse ends the program
-    "-fsanitize-undefined-trap-on-error",
     "-w",
     "-Wfatal-errors",
 ]
+# A vector at an address that a GPU would refuse ends the program.
+SEES_ALIGNMENT = ["-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]
 # Makes g++ call reads.cpp's functions for each memory access; the sanitizer's library is not linked.
 SEES_READS = ["-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0"]
 # Included before everything else, precompiled.
@@ -120,21 +119,33 @@ def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (),
     if (cuda / "cccl").is_dir():
         includes.append(f"-isystem{cuda / 'cccl'}")
 
-    def objects(parts: list[Path], more: list[str]) -> list[Path]:
-        command = ["g++", *FLAGS, *includes, *more]
+    def folder_of(command: list[str]) -> Path:
         variant = folder / hashlib.sha256(" ".join(command).encode()).hexdigest()[:8]
         variant.mkdir(exist_ok=True)
+        return variant
+
+    def objects(parts: list[Path], more: list[str]) -> list[Path]:
+        command = ["g++", *FLAGS, *SEES_ALIGNMENT, *includes, *more]
+        variant = folder_of(command)
         with _locked(variant / "first"):
             _write(variant / "first.h", FIRST)
         first = _compile(variant / "first.h.gch", [*command, "-x", "c++-header", str(variant / "first.h")])
         command += ["-include", str(variant / "first.h"), "-c"]
         return [_compile(variant / f"{part.parent.name}_{part.stem}.o", [*command, str(part)], first) for part in parts]
 
-    emulator = [*sorted(HERE.glob("*.cpp")), ROOT / "csrc" / "device" / "tensor_map.cpp"]
+    def emulator() -> Path:
+        """One object, since most of the compiler's time goes to the headers."""
+        command = ["g++", *FLAGS, "-O2", *includes, "-c"]
+        variant = folder_of(command)
+        whole = [*sorted(HERE.glob("*.cpp")), ROOT / "csrc" / "device" / "tensor_map.cpp"]
+        with _locked(variant / "whole"):
+            _write(variant / "emulator.cpp", "".join(f'#include "{path}"\n' for path in whole))
+        return _compile(variant / "emulator.o", [*command, str(variant / "emulator.cpp")])
+
     more = [f"-D{d}" for d in defines]
     program = places[:1] if reads and len(places) > 1 else []
     kernels = objects(places[len(program) :], [*more, *(SEES_READS if reads else ())])
-    linked = [*objects(program, more), *kernels, *objects(emulator, ["-O2"])]
+    linked = [*objects(program, more), *kernels, emulator()]
     with _locked(out):
         new = out.with_name(f"{out.name}.new")
         done = subprocess.run(["g++", "-o", str(new), *map(str, linked)], capture_output=True, text=True)

@@ -69,6 +69,47 @@ inline double tf32(float x) {
   return std::bit_cast<float>((bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu);
 }
 
+/// Numbers in double, for dot() and add_multiple().
+template <class T>
+std::vector<double> doubles(const Buffer<T>& numbers) {
+  std::vector<double> values(numbers.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if constexpr (sizeof(T) == 8)
+      values[i] = numbers[i];
+    else
+      values[i] = static_cast<float>(numbers[i]);
+  }
+  return values;
+}
+
+// Vectorised by hand and by -O3: at -O1 the references would take longer than the kernels.
+struct Dot {
+  double sum, magnitude;  ///< of the products, of their absolute values
+};
+[[gnu::optimize("O3")]] inline Dot dot(const double* x, const double* y, std::int64_t count) {
+  constexpr int kLanes = 16;
+  double sums[kLanes] = {}, magnitudes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const double product = x[i + lane] * y[i + lane];
+      sums[lane] += product, magnitudes[lane] += std::abs(product);
+    }
+  Dot all{};
+  for (int lane = 0; lane < kLanes; ++lane) all.sum += sums[lane], all.magnitude += magnitudes[lane];
+  for (; i < count; ++i) all.sum += x[i] * y[i], all.magnitude += std::abs(x[i] * y[i]);
+  return all;
+}
+/// sums += weight x, magnitudes += |weight x|.
+[[gnu::optimize("O3")]] inline void add_multiple(double weight, const double* x, std::int64_t count, double* sums,
+                                                 double* magnitudes) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double product = weight * x[i];
+    sums[i] += product, magnitudes[i] += std::abs(product);
+  }
+}
+
 /// Infinities must be equal.
 template <class T>
 void require_close(const Buffer<T>& got, const std::vector<double>& expected, const std::vector<double>& allowed,

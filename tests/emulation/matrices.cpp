@@ -1,5 +1,4 @@
 // mma.sync, ldmatrix and stmatrix of a warp.
-#pragma GCC optimize("O3")
 #include <cmath>
 #include <cstring>
 

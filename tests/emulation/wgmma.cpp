@@ -1,7 +1,6 @@
 // wgmma: each warp of a warpgroup issues on its own. A wgmma may execute when all 128 threads have issued it, and executes at
 // the latest when a thread waits for it. While in flight its accumulators are NaN in the threads' own memory; each thread gets
 // them at its own wait.
-#pragma GCC optimize("O3")
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -29,8 +28,22 @@ const std::vector<float>& half_values() {
   return table;
 }
 
+}  // namespace
+
+float operand_value(MmaType type, std::uint32_t bits) {
+  static const float* const halves = half_values().data();
+  switch (type) {
+    case MmaType::f16: return halves[bits];
+    case MmaType::bf16: return std::bit_cast<float>(bits << 16);
+    default: return std::bit_cast<float>(bits & ~0x1fffu);
+  }
+}
+
+namespace {
+
 /// The operand in shared memory of a matrix descriptor: values[k][line].
-void read_operand(Block& block, std::uint64_t descriptor, MmaType type, bool k_major, int lines, double* values, Where where) {
+template <MmaType kType>
+void read_operand(Block& block, std::uint64_t descriptor, bool k_major, int lines, double* values, Where where) {
   const auto start = static_cast<std::uint32_t>(descriptor & 0x3fff) << 4,
              between_blocks = static_cast<std::uint32_t>(descriptor >> 16 & 0x3fff) << 4,
              between_groups = static_cast<std::uint32_t>(descriptor >> 32 & 0x3fff) << 4;
@@ -38,25 +51,34 @@ void read_operand(Block& block, std::uint64_t descriptor, MmaType type, bool k_m
   if (mode == 0) fail("a wgmma operand without swizzle is not modelled", where);
   const std::uint32_t row_bytes = mode == 1 ? 128 : mode == 2 ? 64 : 32, mask = row_bytes / 16 - 1;
   if (!k_major && mode != 1) fail("an MN-major wgmma operand of another swizzle than 128 bytes is not modelled", where);
-  const int bytes = type == MmaType::tf32 ? 4 : 2, depth = 32 / bytes;
+  using Bits = std::conditional_t<kType == MmaType::tf32, std::uint32_t, std::uint16_t>;
+  constexpr int kBytes = sizeof(Bits), kDepth = 32 / kBytes, kPiece = 16 / kBytes;  // a swizzle moves pieces of 16 bytes
   std::uint32_t least = ~0u, most = 0;
-  for (int line = 0; line < lines; ++line)
-    for (int k = 0; k < depth; ++k) {
+  for (int line = 0; line < lines; line += k_major ? 1 : kPiece)
+    for (int k = 0; k < kDepth; k += k_major ? kPiece : 1) {
       std::uint32_t place = start;
       if (k_major)
         place += static_cast<std::uint32_t>(line) / 8 * between_groups + static_cast<std::uint32_t>(line) % 8 * row_bytes +
-                 static_cast<std::uint32_t>(k * bytes);
+                 static_cast<std::uint32_t>(k * kBytes);
       else
         place += static_cast<std::uint32_t>(line) / 64 * between_blocks + static_cast<std::uint32_t>(k) / 8 * between_groups +
                  static_cast<std::uint32_t>(k) % 8 * 128 + static_cast<std::uint32_t>(line) % 64 * 2;
       place ^= (place >> 7 & mask) << 4;
       least = std::min(least, place), most = std::max(most, place);
-      std::uint32_t bits = 0;
-      if (place + 4 > Block::kWindow) fail("a wgmma operand is out of bounds", where);
-      std::memcpy(&bits, block.window + place, static_cast<std::size_t>(bytes));
-      values[k * lines + line] = operand_value(type, bits);
+      if (place + 16 > Block::kWindow) fail("a wgmma operand is out of bounds", where);
+      Bits bits[kPiece];
+      std::memcpy(bits, block.window + place, 16);
+      double* const to = values + k * lines + line;
+      for (int i = 0; i < kPiece; ++i) to[k_major ? i * lines : i] = operand_value(kType, bits[i]);
     }
-  pointer_at(block, least, most + static_cast<std::uint32_t>(bytes) - least, 1, where);
+  pointer_at(block, least, most + 16 - least, 1, where);
+}
+void read_operand(Block& block, std::uint64_t descriptor, MmaType type, bool k_major, int lines, double* values, Where where) {
+  switch (type) {
+    case MmaType::f16: return read_operand<MmaType::f16>(block, descriptor, k_major, lines, values, where);
+    case MmaType::bf16: return read_operand<MmaType::bf16>(block, descriptor, k_major, lines, values, where);
+    default: return read_operand<MmaType::tf32>(block, descriptor, k_major, lines, values, where);
+  }
 }
 
 void read_registers(const WgmmaRecord& record, double* values) {
@@ -88,15 +110,6 @@ void deliver(InFlight& of) {
 
 }  // namespace
 
-float operand_value(MmaType type, std::uint32_t bits) {
-  static const float* const halves = half_values().data();
-  switch (type) {
-    case MmaType::f16: return halves[bits];
-    case MmaType::bf16: return std::bit_cast<float>(bits << 16);
-    default: return std::bit_cast<float>(bits & ~0x1fffu);
-  }
-}
-
 std::uint32_t to_tf32(std::uint32_t bits) {
   if ((bits & 0x7f800000u) == 0x7f800000u) return (bits & 0x7fffffu) ? bits | 0x400000u : bits;
   return (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
@@ -106,21 +119,37 @@ void Warpgroup::step() {
   WgmmaRecord& record = records.front();
   const WgmmaShape& shape = record.shape;
   const int n = shape.n, depth = shape.type == MmaType::tf32 ? 8 : 16;
-  static double a[16 * 64], b[16 * 256], c[256];
+  using Four [[gnu::vector_size(32)]] = double;
+  alignas(32) static double a[16 * 64], b[16 * 256];
+  static Four c[64][256 / 4];
   if (record.has_registers)
     read_registers(record, a);
   else
     read_operand(*block, record.desc_a, shape.type, shape.k_major_a, 64, a, record.where);
   read_operand(*block, record.desc_b, shape.type, shape.k_major_b, n, b, record.where);
-  for (int row = 0; row < 64; ++row) {
-    for (int i = 0; i < n; ++i) c[i] = 0;
-    for (int k = 0; k < depth; ++k)
-      for (int i = 0; i < n; ++i) c[i] += a[k * 64 + row] * b[k * n + i];
-    for (int i = 0; i < n; ++i) {  // exact products, summed in double, rounded once to fp32
-      float& d = record.d[static_cast<std::size_t>(row / 16 * 32 + row % 8 * 4 + i % 8 / 2)]
-                     ->values[static_cast<std::size_t>(i / 8 * 4 + row % 16 / 8 * 2 + i % 2)];
-      d = static_cast<float>(record.accumulate ? c[i] + static_cast<double>(d) : c[i]);
+  for (int row = 0; row < 64; row += 4)
+    for (int column = 0; column < n; column += 8) {
+      Four sum[4][2] = {};
+      for (int k = 0; k < depth; ++k) {
+        const auto* const y = reinterpret_cast<const Four*>(b + k * n + column);
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; ++r) {
+          const double x = a[k * 64 + row + r];
+          sum[r][0] += x * y[0], sum[r][1] += x * y[1];
+        }
+      }
+      for (int r = 0; r < 4; ++r)
+        for (int i = 0; i < 2; ++i) c[row + r][column / 4 + i] = sum[r][i];
     }
+  for (int t = 0; t < 128; ++t) {  // exact products, summed in double, rounded once to fp32
+    float* d = record.d[static_cast<std::size_t>(t)]->values.data();
+    const int row = t / 32 * 16 + t % 32 / 4, column = t % 4 * 2;
+    for (int i = 0; i < n; i += 8)
+      for (int h = 0; h < 2; ++h)
+        for (int j = 0; j < 2; ++j, ++d) {
+          const double sum = reinterpret_cast<const double*>(c[row + 8 * h])[i + column + j];
+          *d = static_cast<float>(record.accumulate ? sum + static_cast<double>(*d) : sum);
+        }
   }
   records.pop_front();
   ++done;

@@ -145,28 +145,30 @@ void check(const SplitCase& c) {
           "equal bits of the last batch alone");
 
   std::vector<double> expected(output.size()), allowed(output.size()), expected_lse(lse.size()), allowed_lse(lse.size());
-  std::vector<double> weights(place(c.sk));
-  std::vector<float> plain_weights(place(c.sk));
+  const std::vector<double> queries = doubles(query), all_keys = doubles(key), all_values = doubles(value);
+  std::vector<double> weights(place(c.sk)), sums(place(c.dv)), magnitudes(place(c.dv));
+  std::vector<float> plain_weights(place(c.sk)), plain_sums(place(c.dv));
   double errors = 0, plain_errors = 0;
-  const auto rounded = [&](float x) { return c.parts == 2 ? x : static_cast<float>(tf32(x)); };
+  const auto round_all = [&](const Buffer<float>& x) {
+    Buffer<float> rounded(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) rounded[i] = c.parts == 2 ? x[i] : static_cast<float>(tf32(x[i]));
+    return rounded;
+  };
+  const Buffer<float> plain_queries = round_all(query), plain_keys = round_all(key), plain_values = round_all(value);
   const double unit = c.parts == 2 ? 0x1p-20 : 0x1p-10;
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group;
     const bool last_head = o == c.outer - 1 && kv == c.inner - 1;
     const std::int64_t keys = c.causal ? std::clamp<std::int64_t>(i + c.shift + 1, 0, c.sk) : c.sk;
-    const float* const q = query.data() + o * a.query.batch[0] + head * a.query.group + i * a.query.row;
-    const float* const k = key.data() + o * a.key.batch[0] + kv * a.key.batch[1];
-    const float* const v = value.data() + o * a.value.batch[0] + kv * a.value.batch[1];
+    const std::int64_t q = o * a.query.batch[0] + head * a.query.group + i * a.query.row,
+                       k = o * a.key.batch[0] + kv * a.key.batch[1], v = o * a.value.batch[0] + kv * a.value.batch[1];
     double largest = -INFINITY, magnitude = 0;  // of products in a score
     float plain_largest = -INFINITY;
     for (std::int64_t j = 0; j < keys; ++j) {
-      double score = 0, sum = 0;
+      auto [score, sum] = dot(queries.data() + q, all_keys.data() + k + j * a.key.row, c.d);
       float plain = 0;
-      for (int x = 0; x < c.d; ++x) {
-        const double product = double{q[x]} * k[j * a.key.row + x];
-        score += product, sum += std::abs(product);
-        plain = std::fma(rounded(q[x]), rounded(k[j * a.key.row + x]), plain);
-      }
+      for (int x = 0; x < c.d; ++x)
+        plain = std::fma(plain_queries.data()[q + x], plain_keys.data()[k + j * a.key.row + x], plain);
       score *= a.scale, plain *= static_cast<float>(a.scale);
       if (c.mask) {
         const float b = bias[place(((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + j)];
@@ -185,16 +187,19 @@ void check(const SplitCase& c) {
     const bool poisoned = (c.special == 1 || c.special == 2) && last_head && c.sk / 2 < keys;
     expected_lse[place(row)] = sum == 0 ? -INFINITY : largest + std::log(sum);
     allowed_lse[place(row)] = unit / 2 * std::max({1., std::abs(expected_lse[place(row)]), magnitude});
+    std::fill(sums.begin(), sums.end(), 0), std::fill(magnitudes.begin(), magnitudes.end(), 0);
+    std::fill(plain_sums.begin(), plain_sums.end(), 0.f);
+    for (std::int64_t j = 0; j < keys; ++j) {
+      const float plain_weight = c.parts == 2 ? plain_weights[place(j)] : static_cast<float>(tf32(plain_weights[place(j)]));
+      add_multiple(weights[place(j)], all_values.data() + v + j * a.value.row, c.dv, sums.data(), magnitudes.data());
+      for (int x = 0; x < c.dv; ++x)
+        plain_sums[place(x)] = std::fma(plain_weight, plain_values.data()[v + j * a.value.row + x], plain_sums[place(x)]);
+    }
     for (int x = 0; x < c.dv; ++x) {
-      double y = 0, absolute = 0;
-      float plain = 0;
-      for (std::int64_t j = 0; j < keys; ++j) {
-        const float element = v[j * a.value.row + x];
-        y += weights[place(j)] * element, absolute += weights[place(j)] * std::abs(element);
-        plain = std::fma(rounded(plain_weights[place(j)]), rounded(element), plain);
-      }
+      const double absolute = magnitudes[place(x)];
       const std::int64_t at = row * c.dv + x;
-      y = sum == 0 ? 0 : y / sum, plain = plain_sum == 0 ? 0 : plain / plain_sum;
+      const double y = sum == 0 ? 0 : sums[place(x)] / sum;
+      const float plain = plain_sum == 0 ? 0 : plain_sums[place(x)] / plain_sum;
       // Errors of scores cause errors of weights; values are summed in fp32.
       expected[place(at)] = y, allowed[place(at)] = sum == 0 ? 0 : absolute / sum * unit * (1 + magnitude);
       if (poisoned || (c.special == 3 && last_head && c.sk / 2 < keys && x == 1)) {

@@ -167,20 +167,19 @@ void check(const Case& c) {
           "equal bits of the last batch alone");
 
   std::vector<double> expected(output.size()), allowed(output.size()), expected_lse(lse.size()), allowed_lse(lse.size());
-  const auto at = [](const Buffer<T>& x, std::int64_t i) { return static_cast<double>(static_cast<float>(x[place(i)])); };
-  std::vector<double> weights(place(c.sk));
+  const std::vector<double> queries = doubles(query), keys_of_all = doubles(key), values = doubles(value);
+  std::vector<double> weights(place(c.sk)), sums(place(c.dv)), magnitudes(place(c.dv));
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group;
     const std::int64_t begin = std::clamp<std::int64_t>(i + c.first, 0, c.sk),
                        keys = std::clamp<std::int64_t>(i + c.last, begin, c.sk);
     const double sink = c.sinks == 0 ? -INFINITY : sinks[place(o * all_heads + head)];
     const std::int64_t q = o * a.query.batch[0] + head * a.query.group + i * a.query.row;
-    double sum = 0, magnitude = 0, largest = -INFINITY;
+    const double* const k = keys_of_all.data() + o * a.key.batch[0] + kv * a.key.batch[1];
+    const double* const v = values.data() + o * a.value.batch[0] + kv * a.value.batch[1];
+    double sum = 0, largest = -INFINITY;
     for (std::int64_t j = begin; j < keys; ++j) {
-      double score = 0;
-      for (int x = 0; x < c.d; ++x)
-        score += at(query, q + x) * at(key, o * a.key.batch[0] + kv * a.key.batch[1] + j * a.key.row + x);
-      score *= scale;
+      double score = scale * dot(queries.data() + q, k + j * a.key.row, c.d).sum;
       if (c.softcap != 0) score = c.softcap * std::tanh(score / c.softcap);
       if (c.mask) {
         const double b = bias_of(o, head, i, j);
@@ -203,13 +202,11 @@ void check(const Case& c) {
     expected_lse[place(row)] = largest + std::log(sum),
     allowed_lse[place(row)] = 2e-5 * std::max(1., std::abs(expected_lse[place(row)]));
     if (sum == 0) expected_lse[place(row)] = -INFINITY;
+    std::fill(sums.begin(), sums.end(), 0), std::fill(magnitudes.begin(), magnitudes.end(), 0);
+    for (std::int64_t j = begin; j < keys; ++j)
+      add_multiple(weights[place(j)], v + j * a.value.row, c.dv, sums.data(), magnitudes.data());
     for (int x = 0; x < c.dv; ++x) {
-      double y = 0;
-      magnitude = 0;
-      for (std::int64_t j = begin; j < keys; ++j) {
-        const double v = at(value, o * a.value.batch[0] + kv * a.value.batch[1] + j * a.value.row + x);
-        y += weights[place(j)] * v, magnitude += weights[place(j)] * std::abs(v);
-      }
+      const double y = sums[place(x)], magnitude = magnitudes[place(x)];
       const double epsilon = kHalf ? 0x1p-11 : 0x1p-8;
       // A score beside -65504 or -1.5 2^14 is rounded to a multiple of 2^-8 in fp32 (wider types' lowest numbers hide it whole).
       const double of_weights = kHalf && c.special >= 3 && c.mask == 2 && i % 3 == 0 ? 0x1p-8 : 1.5 * epsilon;

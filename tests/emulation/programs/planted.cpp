@@ -12,46 +12,17 @@ using namespace xgemm;
 
 namespace {
 
-enum class Mistake {
-  none,
-  no_wait_for_full,
-  no_wait_for_empty,
-  wrong_parity,
-  early_release,
-  no_proxy_fence,
-  early_read,
-  changed_operand,
-  too_many_arrivals,
-  too_few_arrivals,
-  too_few_bytes,
-  too_many_bytes,
-  uninitialised_barrier,
-  named_count,
-  no_store_wait,
-  out_of_bounds,
-  unaligned_slots,
-  divergent,
-  registers
-};
-constexpr const char* kNames[] = {"none",
-                                  "no_wait_for_full",
-                                  "no_wait_for_empty",
-                                  "wrong_parity",
-                                  "early_release",
-                                  "no_proxy_fence",
-                                  "early_read",
-                                  "changed_operand",
-                                  "too_many_arrivals",
-                                  "too_few_arrivals",
-                                  "too_few_bytes",
-                                  "too_many_bytes",
-                                  "uninitialised_barrier",
-                                  "named_count",
-                                  "no_store_wait",
-                                  "out_of_bounds",
-                                  "unaligned_slots",
-                                  "divergent",
-                                  "registers"};
+// clang-format off: it breaks the lines anew each time
+#define MISTAKES(X) \
+  X(none) X(no_wait_for_full) X(no_wait_for_empty) X(wrong_parity) X(early_release) \
+  X(no_proxy_fence) X(early_read) X(changed_operand) X(too_many_arrivals) X(too_few_arrivals) \
+  X(too_few_bytes) X(too_many_bytes) X(uninitialised_barrier) X(named_count) X(no_store_wait) \
+  X(out_of_bounds) X(unaligned_slots) X(divergent) X(registers)
+// clang-format on
+#define ENUMERATOR(name) name,
+#define NAME(name) #name,
+enum class Mistake { MISTAKES(ENUMERATOR) };
+constexpr const char* kNames[] = {MISTAKES(NAME)};
 
 struct Arguments {
   CUtensorMap a, b, out;

@@ -52,14 +52,6 @@ std::vector<O> run(const Problem& p, const Buffer<T>& numbers, std::int64_t offs
   return {out.data() + kMargin, out.data() + kMargin + count};
 }
 
-/// All NaN are equal: a CPU's have signs that a GPU's do not.
-template <class O>
-void require_same_bits(const std::vector<O>& a, const std::vector<O>& b, const std::string& what) {
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
-    require(std::memcmp(&a[i], &b[i], sizeof(O)) == 0 || (std::isnan(number(a[i])) && std::isnan(number(b[i]))),
-            [&] { return what; });
-}
-
 template <class T, class O>
 void check(const Problem& p, Random& random, std::uint64_t seed) {
   const Kernel kernel = plan_of(p, nullptr, dtype_of<T>(), dtype_of<O>(), false).kernel;

@@ -40,13 +40,6 @@ std::string name_of(const WgmmaPlan& plan, std::uint64_t seed) {
          text(plan.memory_splits) + (plan.multicast ? ", multicast" : "") + ", seed " + text(static_cast<std::int64_t>(seed));
 }
 
-template <class T>
-void require_same_bits(const Buffer<T>& got, const Buffer<T>& first, const std::string& what) {
-  for (std::size_t i = 0; i < first.size(); ++i)
-    require(std::memcmp(&got[i], &first[i], sizeof(T)) == 0 || (std::isnan(number(got[i])) && std::isnan(number(first[i]))),
-            [&] { return "same bits: " + what + " at " + std::to_string(i); });
-}
-
 /// Sets `splits` equal splits of K, or fewer so that none is empty.
 std::int64_t set_splits(WgmmaPlan& plan, std::int64_t k, std::int64_t splits) {
   const auto blocks = [&] { return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple); };
