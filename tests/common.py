@@ -19,6 +19,11 @@ CSRC = Path(__file__).parents[1] / "csrc"
 FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 
 
+def runs_hopper_kernels() -> bool:
+    """Is there a Hopper GPU, and not made another architecture by XGEMM_ARCH?"""
+    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9 and not os.environ.get("XGEMM_ARCH")
+
+
 def tile_names(family: str) -> list[str]:
     """A family's tiles in csrc/matmul/plan/tiles.h, in its order."""
     table = (CSRC / "matmul" / "plan" / "tiles.h").read_text()

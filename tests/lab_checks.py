@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from common import componentwise_error, randn
+from common import componentwise_error, randn, runs_hopper_kernels
 
 from torch_ext.lab import ladders
 
@@ -40,5 +40,5 @@ def assert_sgemm(
 
 
 def needs_hopper() -> None:
-    if torch.cuda.get_device_capability()[0] != 9:
+    if not runs_hopper_kernels():
         pytest.skip("needs a GPU of compute capability 9.0")

@@ -18,6 +18,7 @@ from common import (
     misaligned,
     poison,
     randn,
+    runs_hopper_kernels,
     sanitized,
     sliced,
     transposed,
@@ -105,12 +106,9 @@ class Reference:
 
 
 def on_tensor_cores(query: torch.Tensor) -> bool:
-    """Whether a kernel for Hopper's tensor cores may serve the call."""
-    return (
-        query.device.type == "cuda"
-        and torch.cuda.get_device_capability(query.device)[0] == 9
-        and query.dtype != torch.float64
-    )
+    """Whether a kernel for tensor cores may serve the call: of fp32 on Hopper alone."""
+    dtypes = {torch.float16, torch.bfloat16} | ({torch.float32} if runs_hopper_kernels() else set())
+    return query.device.type == "cuda" and query.dtype in dtypes
 
 
 def through_sdpa(query: torch.Tensor) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import SANITIZED, poison, randn
+from common import SANITIZED, poison, randn, runs_hopper_kernels
 from lab_checks import CUDA, assert_sgemm, message
 
 import torch_ext.lab
@@ -225,7 +225,7 @@ def test_kernel_attributes():
     names = [f"sgemm {step}" for step in ladders.SGEMM_KERNELS] + ["softmax online4", "copy 8x1", "tiled dynamic 8"]
     names += ["fma 16x64", "parity branch", "paths", "vector_add vector4", "histogram privatised", "read shared"]
     names += ["pointer_chase shared", "attention 01_materialised scores"]
-    if torch.cuda.get_device_capability()[0] == 9:
+    if runs_hopper_kernels():
         names += [f"attention {step} {d}" for step in attention.OURS for d in (64, 128)]
         names += [f"tensor {step}" for step in ladders.TENSOR_STEPS[:5]] + ["fp32 scaled"]
     for name in names:

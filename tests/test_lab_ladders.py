@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from common import SANITIZED, componentwise_error, misaligned, poison, randn, sanitized
+from common import SANITIZED, componentwise_error, misaligned, poison, randn, runs_hopper_kernels, sanitized
 from lab_checks import CUDA, assert_sgemm, heads, message, needs_hopper
 
 from torch_ext.lab import attention, ladders, measure
@@ -319,7 +319,7 @@ def test_attention_of_large_scores_and_nan(step):
 def test_attention_memory_and_refused_inputs():
     """Step 01 takes s x s scores, the others nothing beside their result."""
     q, k, v = heads(4, 2048, 64, device="cuda")
-    for step in range(1, 8 if torch.cuda.get_device_capability()[0] == 9 else 5):
+    for step in range(1, 8 if runs_hopper_kernels() else 5):
         assert lab.attention(*heads(4, 0, 64, device="cuda"), step=step).shape == (1, 4, 0, 64)
         used = measure.peak_bytes(lambda step=step: lab.attention(q, k, v, step=step))
         expected = 2 * q.numel() + (4 * 4 * 2048**2 if step == 1 else 0)

@@ -16,6 +16,7 @@ from common import (
     misaligned,
     poison,
     randn,
+    runs_hopper_kernels,
     sliced,
     tile_names,
     transposed,
@@ -62,7 +63,7 @@ def test_unknown_forced_name() -> None:
 
 
 def has_wgmma() -> bool:
-    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
+    return runs_hopper_kernels()
 
 
 def reference(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -272,7 +273,7 @@ def test_ragged_tiles_in_every_layout_give_the_same_bits(
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("k", [1, 31, 256, 257, 384, 1000, 4096, 5000, 14336])
 def test_every_kernel_and_split_of_cuda_cores_gives_the_same_bits(
     batch_invariant: None, dtype: torch.dtype, k: int
@@ -606,6 +607,8 @@ def test_few_rows_are_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
 @pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])  # direct, sliced, sweep: test_matmul_small.py
 @pytest.mark.parametrize("k", [256, 1024, 8192])
 def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
+    if kernel == "wgmma" and not has_wgmma():
+        pytest.skip("needs a Hopper GPU")
     if kernel == "wgmma":  # fp16 parts drop a tenth of an ulp of a product, which shows where one product is the sum
         assert not worse_than_sgemm(kernel, 1024, 1000, k, allowed={"outlier": 1.1})
     else:  # each chunk of K rounds its own first product, which shows in sparse sums (measured 1.29, largest 1.76)

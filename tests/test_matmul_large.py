@@ -1,4 +1,4 @@
-"""Products on 16-bit operands by mma.sync (large_*), for every GPU from sm_80 on; Hopper takes them where they are named."""
+"""Products on 16-bit operands by mma.sync (large_*), for every GPU from sm_80 on; on Hopper where they are named."""
 
 import pytest
 import torch

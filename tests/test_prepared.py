@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 import torch
-from common import poison, randn
+from common import poison, randn, runs_hopper_kernels
 
 import torch_ext
-from torch_ext import fake, nn
+from torch_ext import _architecture, nn
 
 
 def highest(x: torch.Tensor, w: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
@@ -140,8 +140,8 @@ def test_the_fake_asks_for_the_gpu_and_the_librarys_code(
     """As csrc/device/properties.cpp: without code for Hopper the GPU counts as an older one."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    monkeypatch.setattr(fake, "build_info", lambda: {"architectures": built_for})
-    assert fake._prepares(torch.device("cuda"), "highest") == copied
+    monkeypatch.setattr(_architecture, "build_info", lambda: {"architectures": built_for})
+    assert _architecture.splits_gain(_architecture.architecture(torch.device("cuda")), 2) == copied
 
 
 def test_deepcopy_has_its_own_weight(device: torch.device) -> None:
@@ -261,9 +261,7 @@ def test_a_compiled_product_takes_the_plain_weight(device: torch.device) -> None
 
 # ---- on Hopper -------------------------------------------------------------------------------------------------------
 
-hopper = pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper GPU"
-)
+hopper = pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")
 
 
 @hopper

@@ -645,35 +645,31 @@ def test_include_and_exclude(block: Block, device: torch.device) -> None:
             torch_ext.replace(block, **{argument: ["linear", "conv"]})
 
 
-A100, H100, B200 = (8, 0), (9, 0), (10, 0)
+V100, A100, H100, B200 = (7, 0), (8, 0), (9, 0), (10, 0)
 
 
 @pytest.fixture
 def as_gpu(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, int]], None]:
     """Gives the tests' device another compute capability."""
     key = randn(1, device=device).device
-    return lambda capability: monkeypatch.setitem(operators._capabilities, key, capability)
+    return lambda capability: monkeypatch.setitem(operators._architectures, key, capability)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("capability", [A100, H100, B200])
-def test_tensor_core_products_stay_on_torch_where_xgemm_has_none(
+@pytest.mark.parametrize("capability", [V100, A100, H100, B200])
+def test_half_precision_runs_on_tensor_cores_since_ampere(
     capability: tuple[int, int], as_gpu: Callable[[tuple[int, int]], None], device: torch.device
 ) -> None:
-    """On other GPUs than Hopper, but for attention; bandwidth-bound operators and `include` do not ask."""
+    """On older GPUs its products are torch's; bandwidth-bound operators and `include` do not ask."""
     as_gpu(capability)
     block, x = Block().eval().to(device, torch.bfloat16), randn(3, 5, 16, dtype=torch.bfloat16, device=device)
     report = torch_ext.replace(block)
     block(x)
     products = {call for call in report.calls if call[0] in operators.PRODUCTS}
     assert {call[0] for call in products} == operators.PRODUCTS
-    if capability == H100:
-        assert {where for _, where in products} == {"xgemm"}
-    else:
-        why = f"xgemm has no tensor-core kernels for compute capability {capability[0]}.{capability[1]}"
-        assert why in str(report)
-        assert {where for op, where in products if op != "attention"} == {f"torch: {why}"}
-        assert {where for op, where in products if op == "attention"} == {"xgemm"}
+    why = f"xgemm has no tensor-core kernels for compute capability {capability[0]}.{capability[1]}"
+    assert {where for _, where in products} == {"xgemm" if capability >= (8, 0) else f"torch: {why}"}
+    assert (why in str(report)) == (capability < (8, 0))
     assert {where for op, where in report.calls if op not in operators.PRODUCTS} == {"xgemm"}
     report.undo()
     report = torch_ext.replace(block, include="all")

@@ -1,4 +1,7 @@
-"""``python -m torch_ext``: versions, architectures, device, and whether the library loads."""
+"""``python -m torch_ext``: versions, architectures, device, and whether the library loads.
+
+``--predict`` prints what the planner expects of six cards, and of this machine's.
+"""
 
 import sys
 
@@ -33,6 +36,11 @@ def report(error: ImportError | None) -> str:
 
 def main(error: ImportError | None = None) -> int:
     """Prints the report; 1 if the library does not load."""
+    if "--predict" in sys.argv[1:] and not error:
+        from torch_ext import predict
+
+        print(predict.report())
+        return 0
     print(report(error))
     return 1 if error else 0
 

@@ -8,14 +8,13 @@ the result's shape and dtype follow from, with the C++ operator's words; what on
 to the operator.
 """
 
-import os
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from torch_ext import _registered
-from torch_ext._load import build_info
+from torch_ext._architecture import architecture, splits_gain
 
 _library = _registered.library(__name__)
 
@@ -158,26 +157,16 @@ def _linear_prepared(
     return _linear_like("linear_prepared", input, weight, bias, residual)
 
 
-def _prepares(device: torch.device, precision: str) -> bool:
-    """As csrc/device/properties.cpp has it: the GPU of this machine, and code for it in the library."""
-    if not torch.cuda.is_available():
-        return False
-    major, minor = torch.cuda.get_device_capability(device)
-    if major == 9 and not any(arch.startswith("9.0") for arch in build_info()["architectures"].split()):
-        major, minor = 8, 9
-    arch = os.environ.get("XGEMM_ARCH") if major == 9 else None
-    return torch.ops.xgemm_mode.splits_gain(int(arch or 10 * major + minor), 2 if precision == "highest" else 1)
-
-
 @torch.library.register_fake("xgemm::prepare", lib=_library)
 def _prepare(weight: Tensor, *, precision: str = "highest") -> Tensor:
     _check_inputs("prepare", weight=weight)
     _check(weight.dim() == 2, "prepare", "weight with 2 dims", weight)
     n, k = weight.shape
-    used = weight.is_cuda and weight.dtype is torch.float32 and precision != "ieee" and weight.numel() > 0
-    if not used or not _prepares(weight.device, precision):
+    used = weight.dtype is torch.float32 and precision != "ieee" and weight.numel() > 0
+    gpu, parts = architecture(weight.device) if used else None, 2 if precision == "highest" else 1
+    if gpu is None or not splits_gain(gpu, parts):
         return weight.new_empty([0], dtype=torch.uint8)
-    halves = 2 * (2 if precision == "highest" else 1) * n * ((k + 7) // 8 * 8)  # bytes of the fp16 halves
+    halves = 2 * parts * n * ((k + 7) // 8 * 8)  # bytes of the fp16 halves
     return weight.new_empty([(halves + 255) // 256 * 256 + 16 * n + 16], dtype=torch.uint8)  # and of each row's facts
 
 

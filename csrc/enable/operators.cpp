@@ -38,11 +38,11 @@ Precision precision_of(const TensorView& a) {
   return a.cuda && a.dtype == ScalarType::Float && tf32_allowed() ? Precision::high : Precision::highest;
 }
 
-/// Has the GPU tensor cores that these kernels use, or are the products ones of CUDA cores in torch, too?
+/// Other GPUs than Hopper: half precision runs on tensor cores, fp32 not slower than torch's CUDA cores; TF32 is torch's.
 bool pays([[maybe_unused]] const TensorView& a) {
 #ifdef XGEMM_WITH_CUDA
   if (a.cuda && !in_order() && device_properties(a.device_index).major != 9)
-    return a.dtype == ScalarType::Float && precision_of(a) == Precision::highest;
+    return a.dtype != ScalarType::Double && precision_of(a) == Precision::highest;
 #endif
   return true;
 }

@@ -41,11 +41,4 @@ __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-/// The same if `on`, without a branch.
-template <int kPending>
-__device__ __forceinline__ void cp_async_wait_if(bool on) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\n@p cp.async.wait_group %0;\n}" ::"n"(kPending), "r"(static_cast<int>(on))
-               : "memory");
-}
-
 }  // namespace xgemm

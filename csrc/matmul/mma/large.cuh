@@ -3,18 +3,17 @@
 // tile, or a split of its K. Hopper has wgmma/kernel.cuh for the same operands.
 //
 //   Operands  contiguous along k or along their lines each, rows at multiples of 16 bytes (tensor_operand.h); any sizes.
-//   Load      cp.async of 16 bytes to swizzled shared memory: a ring of 3 to 5 k-blocks of 32.
-//   Loop      the fragments of the next 16 k are read while these multiply; one barrier a k-block, after its last fragments are
-//             read: its slot is filled while the next block is multiplied. Two parts: 12 products hide the reads, and registers
-//             are scarce.
+//   Load      cp.async of 16 bytes to swizzled shared memory: a ring of 3 k-blocks.
+//   Loop      the fragments of the next 16 k are read while these multiply (two parts: registers are scarce, and 12 products hide
+//             the reads); a block's slot is filled while the next one is multiplied.
 //   Order     16 k at a time into one accumulator, the bits of mma/kernel.cuh; splits are added in order. Two parts: the products
-//             of hi are added to fp32 sums after every 16 k, since the tensor core rounds toward zero, the small ones in an
-//             accumulator of their own, in units of kLowUnit, to the sums after every kChunkBlocks.
+//             of 16 k, the small ones first, are summed by the tensor core and added in fp32, since it rounds toward zero.
 //
 // Floors: 2 M N K flop (two parts: three times) at the device's rate (plan/machine.h); shared memory delivers 128 bytes a cycle:
 // a warp's 64 x 64 x 16 products read 4 KB and take 128 (A100) or 100 cycles of its SM's quarter.
 #pragma once
 #include "device/ptx/grid.cuh"
+#include "device/ptx/mbarrier.cuh"
 #include "matmul/fp16_split/line_scale.cuh"
 #include "matmul/mma/large_tile.cuh"
 
@@ -43,7 +42,7 @@ class LargeCopies {
     const int row = Panel::first(), at = Panel::at();
     from = static_cast<const char*>(x.data) + 2 * (batch * x.batch_stride) + ((kAlongK ? line : first_k) + row) * ld +
            2 * (kAlongK ? first_k : line) + 16 * at;
-    row_step = Panel::kStep * ld, to_next = (kAlongK ? 2 * kLargeK : kLargeK * ld) - (Panel::kCount - 1) * row_step,
+    row_step = Panel::kStep * ld, to_next = (kAlongK ? 2 * Shape::kBlockK : Shape::kBlockK * ld) - (Panel::kCount - 1) * row_step,
     part = 2 * x.part_stride;
     to = Panel::place(row, at);
     left = kAlongK ? 2 * depth - 16 * at : depth - row;
@@ -79,7 +78,7 @@ class LargeCopies {
       }
     }
     from += to_next;
-    left -= kAlongK ? 2 * kLargeK : kLargeK;
+    left -= kAlongK ? 2 * Shape::kBlockK : Shape::kBlockK;
   }
 
  private:
@@ -87,11 +86,12 @@ class LargeCopies {
   static __device__ __forceinline__ bool is_whole(int lines) { return lines >= kLines || lines % 8 == 0; }
 };
 
-template <class F>
+/// Calls f.operator()<step>() for steps 0 to kSteps - 1.
+template <int kSteps, class F>
 __device__ __forceinline__ void each_step(const F& f) {
   [&]<int... kStep>(std::integer_sequence<int, kStep...>) {
     (f.template operator()<kStep>(), ...);
-  }(std::make_integer_sequence<int, kLargeSteps>{});
+  }(std::make_integer_sequence<int, kSteps>{});
 }
 
 /// A warp's products.
@@ -137,31 +137,33 @@ struct LargeMultiplier {
         }
       }
   }
-  /// Multiplies a block whose first fragments have been read. copy<step>(), of all steps but the last, copies a part of a later
-  /// one; next() waits for the next block and returns its slot, or null.
-  template <class Copy, class Next>
-  __device__ __forceinline__ void block(const unsigned char* slot, const Copy& copy, const Next& next) {
-    if constexpr (!kAhead) {
-      each_step([&]<int kStep>() {
-        if constexpr (kStep + 1 < kLargeSteps) copy.template operator()<kStep>();
+  /// Multiplies a block whose first fragments have been read (two parts: which has landed). copy<step>(), of all steps but the
+  /// last, copies a part of a later one. done() says that the block's last fragments are read; next() waits until all threads
+  /// have said so and the next block has landed, and returns its slot, or null.
+  template <class Copy, class Done, class Next>
+  __device__ __forceinline__ void block(const unsigned char* slot, const Copy& copy, const Done& done, const Next& next) {
+    constexpr int kLast = Shape::kSteps - 1;
+    if constexpr (kAhead) {
+      each_step<Shape::kSteps>([&]<int kStep>() {
+        if constexpr (kStep < kLast) {
+          read(slot, kStep + 1, (kStep + 1) % 2);
+          copy.template operator()<kStep>();
+          if constexpr (kStep + 1 == kLast) done();
+        } else if (const unsigned char* const after = next()) {
+          read(after, 0, 0);
+        }
+        multiply(kStep % 2);
       });
+    } else {
+      each_step<kLast>(copy);
 #pragma unroll 2
-      for (int step = 0; step < kLargeSteps; ++step) {
+      for (int step = 0; step <= kLast; ++step) {
         read(slot, step, 0);
-        if (step + 1 == kLargeSteps) next();
+        if (step == kLast) done();
         multiply(0);
       }
-      return;
+      next();
     }
-    each_step([&]<int kStep>() {
-      if constexpr (kStep + 1 < kLargeSteps) {
-        read(slot, kStep + 1, (kStep + 1) % 2);
-        copy.template operator()<kStep>();
-      } else if (const unsigned char* const after = next()) {
-        read(after, 0, 0);
-      }
-      multiply(kStep % 2);
-    });
   }
 };
 
@@ -173,51 +175,51 @@ __global__ void __launch_bounds__(large_geometry(kTile).threads(), large_geometr
   using namespace large_detail;
   using Shape = LargeShape<kTile, kParts, kAlongKA, kAlongKB>;
   extern __shared__ __align__(1024) unsigned char ring[];
+  __shared__ ptx::Barrier met;
+  if (threadIdx.x == 0) ptx::barrier_init(&met, Shape::kWarps);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const LargePart tile = locate<Shape>(g, warp);
   LargeCopies<Shape, kAlongKA, Shape::kInfo.rows> of_a(g.a, tile.batch, tile.row, tile.rows, tile.first_k, tile.depth);
   LargeCopies<Shape, kAlongKB, Shape::kInfo.columns> of_b(g.b, tile.batch, tile.column, tile.columns, tile.first_k, tile.depth);
-  const int blocks = (tile.depth + kLargeK - 1) / kLargeK, whole = tile.depth / kLargeK, ring_bytes = g.stages * Shape::kSlot;
+  const int blocks = (tile.depth + Shape::kBlockK - 1) / Shape::kBlockK, whole = tile.depth / Shape::kBlockK;
   int copied = 0, filling = 0, reading = 0;  // a block's number; offsets of slots
+  const auto after = [](int slot) { return slot + Shape::kSlot == kLargeStages * Shape::kSlot ? 0 : slot + Shape::kSlot; };
   const auto panel_b = [&] { return ring + filling + kParts * Shape::A::kBytes; };
-  /// What step kStep copies of a block, as the other instructions of a step hide a part of the copies.
+  /// What step kStep copies of a block: the rest of a step's instructions hide so many copies.
   const auto copy = [&]<int kStep>() {
-    constexpr int kOf = kLargeSteps - 1, kA = decltype(of_a)::kCopies, kB = decltype(of_b)::kCopies;
+    constexpr int kOf = Shape::kSteps - 1, kA = decltype(of_a)::kCopies, kB = decltype(of_b)::kCopies;
     of_a.template issue<kA * kStep / kOf, kA*(kStep + 1) / kOf>(ring + filling, copied < whole);
     of_b.template issue<kB * kStep / kOf, kB*(kStep + 1) / kOf>(panel_b(), copied < whole);
   };
   const auto copied_all = [&] {
     of_a.finish(ring + filling, copied < whole, copied < blocks);
     of_b.finish(panel_b(), copied < whole, copied < blocks);
-    ++copied;
-    filling = filling + Shape::kSlot == ring_bytes ? 0 : filling + Shape::kSlot;
+    ++copied, filling = after(filling);
     cp_async_commit();  // an empty group too: the wait counts groups
-  };
-  const auto landed = [&] {  // all but the last stages - 2 blocks
-    cp_async_wait_if<1>(g.stages == 3), cp_async_wait_if<2>(g.stages == 4), cp_async_wait_if<3>(g.stages == 5);
-    __syncthreads();
   };
 
   ptx::grid_wait();
   ptx::grid_release();
 #pragma unroll 1
-  for (int i = 0; i < g.stages - 1; ++i) {
-    each_step([&]<int kStep>() {
-      if constexpr (kStep + 1 < kLargeSteps) copy.template operator()<kStep>();
-    });
-    copied_all();
-  }
+  for (int i = 0; i < kLargeStages - 1; ++i) each_step<Shape::kSteps - 1>(copy), copied_all();
   LargeMultiplier<T, Shape> multiplier(tile.warp_row, tile.warp_column, lane);
-  landed();
+  cp_async_wait<kLargeStages - 2>();
+  __syncthreads();
   if constexpr (multiplier.kAhead) multiplier.read(ring, 0, 0);
+  unsigned parity = 0;
 #pragma unroll 1
   for (int block = 0; block < blocks; ++block) {
-    multiplier.block(ring + reading, copy, [&]() -> const unsigned char* {
-      if (block + 1 == blocks) return nullptr;
+    // Said early and awaited late, so that the warps of an SM's quarter need not meet between their products.
+    const auto done = [&] {
+      cp_async_wait<kLargeStages - 3>();  // the next block; the one after it is not committed yet
+      __syncwarp();
+      if (lane == 0) ptx::barrier_arrive(&met);
+    };
+    multiplier.block(ring + reading, copy, done, [&]() -> const unsigned char* {
       copied_all();
-      landed();
-      reading = reading + Shape::kSlot == ring_bytes ? 0 : reading + Shape::kSlot;
-      return ring + reading;
+      while (!ptx::barrier_test(&met, parity)) continue;
+      parity ^= 1, reading = after(reading);
+      return block + 1 < blocks ? ring + reading : nullptr;
     });
   }
   cp_async_wait<0>();

@@ -24,13 +24,12 @@ constexpr LargeGeometry large_geometry(LargeTile tile) {
   }
 }
 
-inline constexpr int kLeastStages = 3, kMostStages = 5;  ///< k-blocks in shared memory
+inline constexpr int kLargeStages = 3;  ///< k-blocks in shared memory
 
 struct LargePlan {
   LargeTile tile;
   int parts;                  ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high"; 0: half precision
   TensorOperand a, b;         ///< in place, packed, or split
-  int stages;                 ///< k-blocks in shared memory
   std::int64_t splits;        ///< of K, a CTA each
   std::int64_t split_blocks;  ///< k-blocks of a split
   SimtPlan fallback;          ///< fp32: for the elements that fp16 parts cannot represent

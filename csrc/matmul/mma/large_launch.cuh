@@ -27,7 +27,6 @@ inline LargeArguments large_arguments(const Problem& p, const LargePlan& plan, u
   return {.problem = p,
           .a = operand(p.a, plan.a),
           .b = operand(p.b, plan.b),
-          .stages = plan.stages,
           .rows = 0,
           .columns = 0,
           .split_blocks = static_cast<int>(plan.split_blocks),
@@ -45,7 +44,7 @@ void launch_large_tile(const Problem& p, const LargePlan& plan, LargeArguments g
     enqueue(kKernel,
             {.blocks = {static_cast<unsigned>(g.rows * g.columns * p.batches), static_cast<unsigned>(plan.splits)},
              .threads = large_geometry(kTile).threads(),
-             .shared_bytes = static_cast<std::size_t>(plan.stages * kSlot),
+             .shared_bytes = static_cast<std::size_t>(kLargeStages * kSlot),
              .early = true},
             stream, g);
   });

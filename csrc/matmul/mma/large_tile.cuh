@@ -20,17 +20,12 @@ struct LargeOperand {
 struct LargeArguments {
   Problem problem;
   LargeOperand a, b;
-  int stages;
   unsigned rows, columns;  ///< tiles of a batch
   int split_blocks;        ///< k-blocks of a split, which are gridDim.y
   float* partials;         ///< sums of splits, [split][batch][m][n]: simt_finish adds them
 };
 
-namespace large_detail {
-
-inline constexpr int kLargeK = kLargeTiles[0].k, kLargeSteps = kLargeK / 16;  ///< of a k-block: k, and products of 16 k
-
-}  // namespace large_detail
+namespace large_detail {}  // namespace large_detail
 
 namespace large_detail {
 
@@ -56,10 +51,11 @@ struct LargeReader {
 template <LargeTile kTile, int kPartsOfOperand, bool kAlongKA, bool kAlongKB>
 struct LargeShape {
   static constexpr LargeGeometry kInfo = large_geometry(kTile);
+  static constexpr int kBlockK = info(kTile).k, kSteps = kBlockK / 16;  ///< of a k-block: k, and products of 16 k
   static constexpr int kParts = kPartsOfOperand, kThreads = kInfo.threads(), kWarps = kThreads / 32;
   static constexpr int kRows = kInfo.rows / kInfo.warps_rows, kColumns = kInfo.columns / kInfo.warps_columns;  // of a warp
   template <bool kAlongK, int kLines>
-  using PanelOf = mma_detail::Panel<half, kLines, kAlongK, kThreads, false, 2 * kLargeK>;
+  using PanelOf = mma_detail::Panel<half, kLines, kAlongK, kThreads, false, 2 * kBlockK>;
   using A = PanelOf<kAlongKA, kInfo.rows>;
   using B = PanelOf<kAlongKB, kInfo.columns>;
   using ReaderA = LargeReader<A, kAlongKA, true>;
@@ -68,7 +64,7 @@ struct LargeShape {
   static_assert(kSlot == large_slot_bytes(kTile, kParts));
   using Sums = float[kRows / 16][kColumns / 8][4];
   static constexpr int kPitch = kColumns + 4, kStaging = 4 * 16 * kPitch;  // of a warp: floats of a row, bytes of 16 rows
-  static_assert(kWarps * kStaging <= kLeastStages * kSlot);
+  static_assert(kWarps * kStaging <= kLargeStages * kSlot);
 };
 
 /// A CTA's tile, or a split of it, and its warp's part.
@@ -86,8 +82,8 @@ __device__ __forceinline__ LargePart locate(const LargeArguments& g, int warp) {
   t.batch = place.batch;
   t.row = static_cast<int>(place.row) * Shape::kInfo.rows, t.column = static_cast<int>(place.column) * Shape::kInfo.columns;
   t.rows = static_cast<int>(g.problem.m) - t.row, t.columns = static_cast<int>(g.problem.n) - t.column;
-  t.first_k = static_cast<int>(blockIdx.y) * g.split_blocks * kLargeK;
-  t.depth = min(static_cast<int>(g.problem.k) - t.first_k, g.split_blocks * kLargeK);
+  t.first_k = static_cast<int>(blockIdx.y) * g.split_blocks * Shape::kBlockK;
+  t.depth = min(static_cast<int>(g.problem.k) - t.first_k, g.split_blocks * Shape::kBlockK);
   t.warp_row = warp / Shape::kInfo.warps_columns * Shape::kRows;
   t.warp_column = warp % Shape::kInfo.warps_columns * Shape::kColumns;
   return t;

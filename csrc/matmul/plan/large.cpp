@@ -12,11 +12,13 @@ constexpr double kLaunch = 2.2;                        // everything but the til
 constexpr double kStart = 1.3, kElement = 6e-5;        // of a CTA: the first loads; the store of an element of C
 constexpr double kFourWarps = 0.7, kManyWarps = 0.85;  // share of the rate that so many warps of an SM reach
 
-/// k-blocks in shared memory where `beside` CTAs share an SM; fewer than kLeastStages: the tile does not fit.
-int stages_of(const DeviceProperties& gpu, int slot_bytes, int beside) {
+/// CTAs of a tile that find room on an SM.
+int beside_of(const DeviceProperties& gpu, LargeTile tile, int parts) {
   constexpr std::size_t kReserved = 1024;  // of a CTA, by the system
-  const std::size_t room = std::min(gpu.smem_per_block, gpu.smem_per_sm / static_cast<std::size_t>(beside) - kReserved);
-  return static_cast<int>(std::min<std::size_t>(kMostStages, room / static_cast<std::size_t>(slot_bytes)));
+  const std::size_t bytes = static_cast<std::size_t>(kLargeStages * large_slot_bytes(tile, parts));
+  return bytes + kReserved > gpu.smem_per_block
+             ? 0
+             : std::min(info(tile).per_sm, static_cast<int>(gpu.smem_per_sm / (bytes + kReserved)));
 }
 
 /// A tile with its costs on this device: a k-block takes the tensor cores' time, or that of shared memory, which delivers the
@@ -45,17 +47,16 @@ std::optional<LargePlan> offer_large(const Question& q) {
   plan.b = plan.parts > 0 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts)
                                           : place_operand(p, lines_of_b(p), plan.parts > 0, false);
   const double passes = pass_us(q, lines_of_a(p), plan.a, plan.parts) + pass_us(q, lines_of_b(p), plan.b, plan.parts);
-  const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(p.k, info(LargeTile::t128x256).k)),
-                     least_splits = ceil_div(blocks, kMostLines / 64), sums = 4 * p.m * p.n * p.batches;
+  const std::int64_t sums = 4 * p.m * p.n * p.batches;
   std::optional<LargePlan> best;
   for (std::size_t i = 0; i < kLargeTiles.size(); ++i) {
     const auto tile = static_cast<LargeTile>(i);
     if (has_two_parts(tile) != (plan.parts == 2) || leaves_out_tile(q.forced, kLargeTiles[i].name)) continue;
-    const int slot = large_slot_bytes(tile, std::max(1, plan.parts));
-    int beside = kLargeTiles[i].per_sm;
-    while (beside > 1 && stages_of(q.gpu, slot, beside) < kLeastStages) --beside;
-    plan.tile = tile, plan.stages = stages_of(q.gpu, slot, beside);
-    if (plan.stages < kLeastStages) continue;
+    const int beside = beside_of(q.gpu, tile, std::max(1, plan.parts));
+    if (beside == 0) continue;
+    plan.tile = tile;
+    const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(p.k, kLargeTiles[i].k)),
+                       least_splits = ceil_div(blocks, kMostLines / 64);
     const TileInfo t = on_device(q, tile, std::max(1, plan.parts), beside);
     const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches;
     for (std::int64_t wanted = least_splits; wanted == least_splits || wanted <= blocks; wanted *= 2) {

@@ -78,9 +78,9 @@ constexpr bool is_tf32(MmaTile t) { return t >= MmaTile::tf32_64x64; }
 /// mma.sync on 16-bit operands, packed or split where they must be (mma/large.cuh); costs by the device's rates (large.cpp).
 enum class LargeTile : std::uint8_t { t128x256, t128x128, t64x64, x2_128x128, x2_64x64 };
 inline constexpr Tiles<5> kLargeTiles{{
-    {"large_128x256", 128, 256, 32, 1, 0, 0},     // the least shared-memory and L2 traffic per product
-    {"large_128x128", 128, 128, 32, 2, 0, 0},     // fewer columns
-    {"large_64x64", 64, 64, 32, 3, 0, 0},         // few tiles
+    {"large_128x256", 128, 256, 64, 1, 0, 0},     // the least shared-memory and L2 traffic per product
+    {"large_128x128", 128, 128, 64, 1, 0, 0},     // fewer columns
+    {"large_64x64", 64, 64, 64, 3, 0, 0},         // few tiles
     {"large_x2_128x128", 128, 128, 32, 1, 0, 0},  // fp32 in two parts
     {"large_x2_64x64", 64, 64, 32, 1, 0, 0},      // the same, few tiles
 }};

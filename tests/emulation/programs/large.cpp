@@ -18,7 +18,7 @@ void check(std::uint64_t seed) {
   const RandomProduct<T> product(random, {.any_strides = false, .aligned_one_in = 1}, m, n, std::max(k, 1), seed);
   auto plan = offer_large({product.problem, kGpu, kInfo.name});
   if (plan->a.copied || plan->b.copied) return;
-  plan->splits = 1, plan->split_blocks = ceil_div(product.problem.k, kInfo.k), plan->stages = random(kLeastStages, kMostStages);
+  plan->splits = 1, plan->split_blocks = ceil_div(product.problem.k, kInfo.k);
   emulation::launch_options() = {.seed = seed};
   product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), k * 0x1p-24, [&](const Problem& p) {
     launch_large_tile<T, kTile, 1>(p, *plan, large_arguments(p, *plan, nullptr, nullptr), nullptr);

@@ -1,0 +1,26 @@
+"""python -m torch_ext --predict: what the planner expects of cards that nobody here has."""
+
+from torch_ext import predict
+
+PEAK = {"A100 SXM": 312, "RTX 3090": 71, "RTX 4090": 165, "L40S": 362, "RTX 5090": 210, "B200": 2250}  # TFLOP/s of bf16
+
+
+def test_rates_are_below_the_data_sheets() -> None:
+    for gpu in predict.GPUS:
+        for case, (seconds, rate, unit) in predict.headline(gpu).items():
+            most = PEAK[gpu.name] if unit == "TFLOP/s" else 1e-12 * gpu.bytes_per_second
+            assert seconds > 0 and 0.02 * most < rate < most, (gpu.name, case)
+
+
+def test_three_products_in_fp16_gain_on_an_a100_alone_of_the_small_cards() -> None:
+    """float32 in "highest" beside CUDA cores' peak: an A100 has 64 multiply-adds a clock and SM, the others 128."""
+    for gpu in predict.GPUS[:5]:
+        fma = 64 if gpu.arch == 80 else 128
+        cuda_cores = 2e-12 * fma * gpu.sm_count * gpu.clock_hz
+        assert (predict.headline(gpu)["matmul float32 highest 4096^3"][1] > cuda_cores) == (gpu.arch == 80), gpu.name
+
+
+def test_the_table_has_a_column_for_each_card() -> None:
+    first, names, *cases = predict.report().splitlines()
+    assert "not measured" in first and all(gpu.name in names for gpu in predict.GPUS)
+    assert len(cases) == len(predict.headline(predict.GPUS[0]))
