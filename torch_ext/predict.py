@@ -1,7 +1,7 @@
 """What the planner's model expects of a GPU: ``python -m torch_ext --predict``.
 
 Products: the predicted time of the plan that such a GPU would get. Attention: the tensor cores' rate times the share
-that the kernels reach on a Hopper GPU in the mode XGEMM_ARCH=80. Softmax and sums: their bytes at nine tenths of the bus.
+that the kernels reach on a Hopper GPU in the mode XGEMM_ARCH=80. Softmax and sums: their bytes at 0.9 of the bus.
 No card but Hopper's has been measured: compare, and tell us.
 """
 

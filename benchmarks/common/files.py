@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 def write_results(benchmark: "Benchmark") -> Path | None:
     """Merges the rows into `<op>.json` and returns its path; None where nothing was measured.
 
+    In a mode XGEMM_ARCH=80, where a Hopper GPU runs other kernels, the file is `<op>_arch80.json`.
+
     Rows stay that an earlier run measured on the same sources and kernels; others go. With `--out DIR` the file is
     written there and, when DIR has none yet, starts from the committed one: a partial run brings a whole file back.
     """
@@ -25,7 +28,9 @@ def write_results(benchmark: "Benchmark") -> Path | None:
         return None
     where = benchmark.where
     folder = RESULTS / gpu_folder(where.name)
-    path = (benchmark.options.out or folder) / f"{benchmark.op}.json"
+    arch = os.environ.get("XGEMM_ARCH", "")
+    op = f"{benchmark.op}_arch{arch}" if arch else benchmark.op
+    path = (benchmark.options.out or folder) / f"{op}.json"
     sources = {"paths": benchmark.sources, "sha256": benchmark.digest}
     clocks = list(benchmark.clocks)
     old_rows: list[dict] = []
@@ -37,7 +42,7 @@ def write_results(benchmark: "Benchmark") -> Path | None:
                 old_rows, clocks = old["rows"], clocks + old["clocks_mhz"]
             break
     document = {
-        "op": benchmark.op,
+        "op": op,
         "gpu": where.name,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": benchmark.commit,

@@ -8,9 +8,10 @@
 namespace xgemm::matmul {
 namespace {
 
-constexpr double kLaunch = 2.2;                        // everything but the tiles, microseconds
-constexpr double kStart = 1.3, kElement = 6e-5;        // of a CTA: the first loads; the store of an element of C
-constexpr double kFourWarps = 0.7, kManyWarps = 0.85;  // share of the rate that so many warps of an SM reach
+constexpr double kLaunch = 2.2;                  // everything but the tiles, microseconds
+constexpr double kStart = 1.3, kElement = 6e-5;  // of a CTA: the first loads; the store of an element of C
+// Share of the rate that so many warps of an SM reach, and of that where two parts are added in fp32: an H200 with XGEMM_ARCH=80.
+constexpr double kFourWarps = 0.8, kManyWarps = 0.84, kTwoParts = 0.79;
 
 /// CTAs of a tile that find room on an SM.
 int beside_of(const DeviceProperties& gpu, LargeTile tile, int parts) {
@@ -29,9 +30,9 @@ TileInfo on_device(const Question& q, LargeTile tile, int parts, int beside) {
   const LargeGeometry g = large_geometry(tile);
   const double clocks = static_cast<double>(t.m) * t.n * t.k * (parts == 2 ? 3 : 1) / q.machine.mma;
   const double bytes = 2.0 * t.k * parts * (g.warps_columns * t.m + g.warps_rows * t.n + t.m + t.n);
-  const double block = 1e6 / q.machine.clock_hz * std::max(clocks, bytes / kSharedBytes);
+  const double block = 1e6 / q.machine.clock_hz * std::max(clocks, bytes / kSharedBytes) / (parts == 2 ? kTwoParts : 1);
   t.per_sm = beside, t.start = kStart + kElement * t.m * t.n;
-  t.block = block / (g.threads() > 128 ? kManyWarps : kFourWarps), t.more = block / kManyWarps;
+  t.block = block / (g.threads() > 128 ? kManyWarps : kFourWarps), t.more = beside > 1 ? block / kManyWarps : t.block;
   return t;
 }
 
