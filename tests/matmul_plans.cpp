@@ -80,8 +80,8 @@ struct Print {
                 << " counters=" << m.counter_bytes;
   }
   void operator()(const LargePlan& l) const {
-    std::cout << info(l.tile).name << " parts=" << l.parts << " splits=" << l.splits
-              << " split_blocks=" << l.split_blocks << " workspace=" << l.workspace_bytes << " partials=" << l.partial_bytes;
+    std::cout << info(l.tile).name << " parts=" << l.parts << " splits=" << l.splits << " split_blocks=" << l.split_blocks
+              << " workspace=" << l.workspace_bytes << " partials=" << l.partial_bytes;
     print(l.a, "a"), print(l.b, "b");
     if (!l.parts || all) return;
     std::cout << " fallback=";

@@ -373,7 +373,8 @@ def test_unbacked_sizes_in_compiled_code(layout: str, device: torch.device, enab
     x[0, 0] = 1.0
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         ours = torch.compile(program, fullgraph=True)(x)
-    assert served(enabled, "addmm") and served(enabled, "mm") and served(enabled, "bmm")
+    assert served(enabled, "addmm") and served(enabled, "mm")
+    assert served(enabled, "bmm") or device.type == "cuda"  # there Inductor makes an mm of one matrix
     enabled.disable()
     for y, z in zip(ours, program(x), strict=True):
         assert y.stride() == z.stride()

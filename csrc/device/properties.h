@@ -16,7 +16,7 @@ struct DeviceProperties {
   std::size_t l2_bytes = 0;
   std::size_t smem_per_block = 0;  ///< largest dynamic shared memory of a block (opt-in limit)
   std::size_t smem_per_sm = 0;
-  double clock_hz = 0;  ///< the highest; 0 if unknown
+  double clock_hz = 0;                 ///< the highest; 0 if unknown
   double memory_bytes_per_second = 0;  ///< by its clock and the width of its bus; 0 if unknown
   int max_cluster = 16;                ///< most CTAs of a cluster, if the GPU has clusters (9.0)
 };

@@ -3,7 +3,7 @@
 // tile, or a split of its K. Hopper has wgmma/kernel.cuh for the same operands.
 //
 //   Operands  contiguous along k or along their lines each, rows at multiples of 16 bytes (tensor_operand.h); any sizes.
-//   Load      cp.async of 16 bytes to swizzled shared memory: a ring of 3 k-blocks.
+//   Load      cp.async of 16 bytes to swizzled shared memory: a ring of three k-blocks or more.
 //   Loop      the fragments of the next 16 k are read while these multiply (two parts: registers are scarce, and 12 products hide
 //             the reads); a block's slot is filled while the next one is multiplied.
 //   Order     16 k at a time into one accumulator, the bits of mma/kernel.cuh; splits are added in order. Two parts: the products
@@ -74,7 +74,7 @@ class LargeCopies {
         const int bytes = !row ? 0 : kAlongK ? min(max(left, 0), 16) : piece;
 #pragma unroll
         for (int p = 0; p < kParts; ++p)
-          cp_async<16>(panel + p * Panel::kBytes + to + i * (Panel::kStep * Panel::kRow), x + p * part, bytes);
+          copy_some(panel + p * Panel::kBytes + to + i * (Panel::kStep * Panel::kRow), x + p * part, bytes);
       }
     }
     from += to_next;
@@ -83,6 +83,14 @@ class LargeCopies {
 
  private:
   bool sized;  // lines end within a piece: every block is copied by finish()
+  /// A piece of which `bytes` are in bounds, zeros after them: by element, where cp.async would name bytes out of bounds.
+  static __device__ __forceinline__ void copy_some(unsigned char* to, const char* source, int bytes) {
+    if (bytes == 0 || bytes == 16) return cp_async<16>(to, source, bytes);
+#pragma unroll 1
+    for (int b = 0; b < 16; b += 2)
+      *reinterpret_cast<std::uint16_t*>(to + b) =
+          b < bytes ? *reinterpret_cast<const std::uint16_t*>(source + b) : std::uint16_t{0};
+  }
   static __device__ __forceinline__ bool is_whole(int lines) { return lines >= kLines || lines % 8 == 0; }
 };
 
@@ -174,6 +182,7 @@ __global__ void __launch_bounds__(large_geometry(kTile).threads(), large_geometr
     mma_large(const __grid_constant__ LargeArguments g) {
   using namespace large_detail;
   using Shape = LargeShape<kTile, kParts, kAlongKA, kAlongKB>;
+  constexpr int kSlots = Shape::kInfo.slots;
   extern __shared__ __align__(1024) unsigned char ring[];
   __shared__ ptx::Barrier met;
   if (threadIdx.x == 0) ptx::barrier_init(&met, Shape::kWarps);
@@ -183,7 +192,7 @@ __global__ void __launch_bounds__(large_geometry(kTile).threads(), large_geometr
   LargeCopies<Shape, kAlongKB, Shape::kInfo.columns> of_b(g.b, tile.batch, tile.column, tile.columns, tile.first_k, tile.depth);
   const int blocks = (tile.depth + Shape::kBlockK - 1) / Shape::kBlockK, whole = tile.depth / Shape::kBlockK;
   int copied = 0, filling = 0, reading = 0;  // a block's number; offsets of slots
-  const auto after = [](int slot) { return slot + Shape::kSlot == kLargeStages * Shape::kSlot ? 0 : slot + Shape::kSlot; };
+  const auto after = [](int slot) { return slot + Shape::kSlot == kSlots * Shape::kSlot ? 0 : slot + Shape::kSlot; };
   const auto panel_b = [&] { return ring + filling + kParts * Shape::A::kBytes; };
   /// What step kStep copies of a block: the rest of a step's instructions hide so many copies.
   const auto copy = [&]<int kStep>() {
@@ -201,9 +210,9 @@ __global__ void __launch_bounds__(large_geometry(kTile).threads(), large_geometr
   ptx::grid_wait();
   ptx::grid_release();
 #pragma unroll 1
-  for (int i = 0; i < kLargeStages - 1; ++i) each_step<Shape::kSteps - 1>(copy), copied_all();
+  for (int i = 0; i < kSlots - 1; ++i) each_step<Shape::kSteps - 1>(copy), copied_all();
   LargeMultiplier<T, Shape> multiplier(tile.warp_row, tile.warp_column, lane);
-  cp_async_wait<kLargeStages - 2>();
+  cp_async_wait<kSlots - 2>();
   __syncthreads();
   if constexpr (multiplier.kAhead) multiplier.read(ring, 0, 0);
   unsigned parity = 0;
@@ -211,7 +220,7 @@ __global__ void __launch_bounds__(large_geometry(kTile).threads(), large_geometr
   for (int block = 0; block < blocks; ++block) {
     // Said early and awaited late, so that the warps of an SM's quarter need not meet between their products.
     const auto done = [&] {
-      cp_async_wait<kLargeStages - 3>();  // the next block; the one after it is not committed yet
+      cp_async_wait<kSlots - 3>();  // the next block; the one after it is not committed yet
       __syncwarp();
       if (lane == 0) ptx::barrier_arrive(&met);
     };

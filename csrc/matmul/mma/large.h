@@ -12,19 +12,18 @@ namespace xgemm::matmul {
 struct LargeGeometry {
   int rows, columns, beside;  ///< as TileInfo's m, n and per_sm
   int warps_rows, warps_columns;
+  int slots;  ///< k-blocks in shared memory, three or more
   constexpr int threads() const { return 32 * warps_rows * warps_columns; }
 };
 constexpr LargeGeometry large_geometry(LargeTile tile) {
   const TileInfo& t = info(tile);
   switch (tile) {
-    case LargeTile::t128x256: return {t.m, t.n, t.per_sm, 2, 4};
-    case LargeTile::t128x128: return {t.m, t.n, t.per_sm, 2, 2};
-    case LargeTile::x2_128x128: return {t.m, t.n, t.per_sm, 2, 4};
-    default: return {t.m, t.n, t.per_sm, 2, 2};
+    case LargeTile::t128x256: return {t.m, t.n, t.per_sm, 2, 4, 3};
+    case LargeTile::t128x128: return {t.m, t.n, t.per_sm, 2, 2, 3};
+    case LargeTile::x2_128x128: return {t.m, t.n, t.per_sm, 2, 4, 5};
+    default: return {t.m, t.n, t.per_sm, 2, 2, 3};
   }
 }
-
-inline constexpr int kLargeStages = 3;  ///< k-blocks in shared memory
 
 struct LargePlan {
   LargeTile tile;

@@ -64,7 +64,7 @@ struct LargeShape {
   static_assert(kSlot == large_slot_bytes(kTile, kParts));
   using Sums = float[kRows / 16][kColumns / 8][4];
   static constexpr int kPitch = kColumns + 4, kStaging = 4 * 16 * kPitch;  // of a warp: floats of a row, bytes of 16 rows
-  static_assert(kWarps * kStaging <= kLargeStages * kSlot);
+  static_assert(kWarps * kStaging <= kInfo.slots * kSlot);
 };
 
 /// A CTA's tile, or a split of it, and its warp's part.

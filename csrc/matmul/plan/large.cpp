@@ -8,15 +8,14 @@
 namespace xgemm::matmul {
 namespace {
 
-constexpr double kLaunch = 2.2;                  // everything but the tiles, microseconds
-constexpr double kStart = 1.3, kElement = 6e-5;  // of a CTA: the first loads; the store of an element of C
-// Share of the rate that so many warps of an SM reach, and of that where two parts are added in fp32: an H200 with XGEMM_ARCH=80.
-constexpr double kFourWarps = 0.8, kManyWarps = 0.84, kTwoParts = 0.79;
+constexpr double kLaunch = 2.2;                      // everything but the tiles, microseconds
+constexpr double kStart = 1.3, kElement = 6e-5;      // of a CTA: the first loads; the store of an element of C
+constexpr double kReached = 0.82, kTwoParts = 0.79;  // shares of the rate: an H200 with XGEMM_ARCH=80; of that with sums in fp32
 
 /// CTAs of a tile that find room on an SM.
 int beside_of(const DeviceProperties& gpu, LargeTile tile, int parts) {
   constexpr std::size_t kReserved = 1024;  // of a CTA, by the system
-  const std::size_t bytes = static_cast<std::size_t>(kLargeStages * large_slot_bytes(tile, parts));
+  const std::size_t bytes = static_cast<std::size_t>(large_geometry(tile).slots * large_slot_bytes(tile, parts));
   return bytes + kReserved > gpu.smem_per_block
              ? 0
              : std::min(info(tile).per_sm, static_cast<int>(gpu.smem_per_sm / (bytes + kReserved)));
@@ -32,7 +31,7 @@ TileInfo on_device(const Question& q, LargeTile tile, int parts, int beside) {
   const double bytes = 2.0 * t.k * parts * (g.warps_columns * t.m + g.warps_rows * t.n + t.m + t.n);
   const double block = 1e6 / q.machine.clock_hz * std::max(clocks, bytes / kSharedBytes) / (parts == 2 ? kTwoParts : 1);
   t.per_sm = beside, t.start = kStart + kElement * t.m * t.n;
-  t.block = block / (g.threads() > 128 ? kManyWarps : kFourWarps), t.more = beside > 1 ? block / kManyWarps : t.block;
+  t.block = t.more = block / kReached;
   return t;
 }
 
