@@ -106,7 +106,7 @@ __device__ __forceinline__ void each_step(const F& f) {
 template <class T, class Shape>
 struct LargeMultiplier {
   static constexpr int kHigh = Shape::kRows / 16, kWide = Shape::kColumns / 16, kParts = Shape::kParts;
-  static constexpr bool kAhead = kParts == 1;
+  static constexpr bool kAhead = kParts == 1 || kHigh * kWide <= 4;  // else registers are scarce, and 12 products hide reads
   const typename Shape::ReaderA reader_a;
   const typename Shape::ReaderB reader_b;
   typename Shape::Sums sums = {};
@@ -167,10 +167,9 @@ struct LargeMultiplier {
 #pragma unroll 2
       for (int step = 0; step <= kLast; ++step) {
         read(slot, step, 0);
-        if (step == kLast) done();
+        if (step == kLast) done(), next();
         multiply(0);
       }
-      next();
     }
   }
 };
