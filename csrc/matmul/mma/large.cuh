@@ -47,11 +47,11 @@ class LargeCopies {
     to = Panel::place(row, at);
     left = kAlongK ? 2 * depth - 16 * at : depth - row;
     piece = min(max(2 * (lines - 8 * at), 0), 16);
+    sized = !kAlongK && !x.padded && lines < kLines && lines % 8 != 0;
     there = 0;
 #pragma unroll
     for (int i = 0; i < Panel::kCount; ++i)
-      if (kAlongK ? row + i * Panel::kStep < lines : piece > 0 && is_whole(lines)) there |= 1u << i;
-    sized = !kAlongK && !is_whole(lines);
+      if (kAlongK ? row + i * Panel::kStep < lines : piece > 0 && !sized) there |= 1u << i;
   }
   /// Copies `kFirst` to `kLast` - 1 of the next block, all of whose k are in bounds, if `on`.
   template <int kFirst, int kLast>
@@ -91,8 +91,16 @@ class LargeCopies {
       *reinterpret_cast<std::uint16_t*>(to + b) =
           b < bytes ? *reinterpret_cast<const std::uint16_t*>(source + b) : std::uint16_t{0};
   }
-  static __device__ __forceinline__ bool is_whole(int lines) { return lines >= kLines || lines % 8 == 0; }
 };
+
+/// Waits for a phase of a barrier; sm_80 can only ask.
+__device__ __forceinline__ void await(ptx::Barrier* barrier, unsigned parity) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  while (!ptx::barrier_test(barrier, parity)) continue;
+#else
+  ptx::barrier_wait(barrier, parity);
+#endif
+}
 
 /// Calls f.operator()<step>() for steps 0 to kSteps - 1.
 template <int kSteps, class F>
@@ -225,7 +233,7 @@ __global__ void __launch_bounds__(large_geometry(kTile).threads(), large_geometr
     };
     multiplier.block(ring + reading, copy, done, [&]() -> const unsigned char* {
       copied_all();
-      while (!ptx::barrier_test(&met, parity)) continue;
+      await(&met, parity);
       parity ^= 1, reading = after(reading);
       return block + 1 < blocks ? ring + reading : nullptr;
     });

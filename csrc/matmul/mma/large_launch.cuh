@@ -21,6 +21,7 @@ inline LargeArguments large_arguments(const Problem& p, const LargePlan& plan, u
                         .ld = t.ld,
                         .batch_stride = t.batch_step * t.plane * std::max(1, plan.parts),
                         .part_stride = t.plane,
+                        .padded = t.copied,
                         .lines = plan.parts > 0 ? reinterpret_cast<const LineStats*>(memory + t.stats) : nullptr,
                         .lines_step = t.batch_step * lines};
   };

@@ -13,6 +13,7 @@ namespace xgemm::matmul {
 struct LargeOperand {
   const void* data;
   std::int64_t ld, batch_stride, part_stride;  ///< in elements
+  bool padded;                                 ///< a copy, whose rows of 16-byte pieces may be read whole
   const LineStats* lines;                      ///< of a split operand, [batch][line]
   int lines_step;                              ///< lines from batch to batch, 0: one matrix for all
 };

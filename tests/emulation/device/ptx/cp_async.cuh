@@ -12,6 +12,9 @@ void cp_async(void* dst, const void* src, int bytes, emulation::Where where = em
 inline void cp_async_or_zeros(void* dst, const void* src, bool exists, emulation::Where where = emulation::Where::current()) {
   emulation::cp_async(dst, src, 16, exists ? 16 : 0, where);
 }
+inline void cp_async_if(void* dst, const void* src, bool exists, emulation::Where where = emulation::Where::current()) {
+  if (exists) emulation::cp_async(dst, src, 16, 16, where);
+}
 inline void cp_async_commit() { emulation::cp_async_commit(); }
 template <int kPending>
 void cp_async_wait() {
