@@ -162,7 +162,7 @@ def _prepare(weight: Tensor, *, precision: str = "highest") -> Tensor:
     _check_inputs("prepare", weight=weight)
     _check(weight.dim() == 2, "prepare", "weight with 2 dims", weight)
     n, k = weight.shape
-    used = weight.dtype is torch.float32 and precision != "ieee" and weight.numel() > 0
+    used = weight.is_cuda and weight.dtype is torch.float32 and precision != "ieee" and weight.numel() > 0
     gpu, parts = architecture(weight.device) if used else None, 2 if precision == "highest" else 1
     if gpu is None or not splits_gain(gpu, parts):
         return weight.new_empty([0], dtype=torch.uint8)

@@ -22,7 +22,17 @@ NAME = "xgemm"
 
 # Operators with what torch has to know of them, documented functions, FlashAttention's names; no models, no lab.
 MODULES = (
-    *("_load.py", "_mode.py", "_registered.py", "autocast.py", "autograd.py", "fake.py", "prepared.py", "vmap.py"),
+    *(
+        "_architecture.py",
+        "_load.py",
+        "_mode.py",
+        "_registered.py",
+        "autocast.py",
+        "autograd.py",
+        "fake.py",
+        "prepared.py",
+        "vmap.py",
+    ),
     *("flash_attn.py", "flash_attn_interface.py", "functional"),
 )
 

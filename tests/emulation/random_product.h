@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "check.h"
+#include "matmul/plan/plan.h"
 #include "matmul/problem.h"
 
 struct Random {

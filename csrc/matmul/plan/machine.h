@@ -12,14 +12,14 @@ namespace xgemm::matmul {
 /// Bytes per second of an H200, fitted to benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs).
 struct Machine {
   int sm_count;
-  double read_bytes = 4.0e12;              ///< operands read once by many CTAs, C, and copies of operands (fp16_split/)
-  double strips_bytes = 1.8e12;            ///< the pass into fp16 parts of operands contiguous along their lines
-  double l2_tma_bytes = 1.16e13;           ///< of all SMs: boxes of TMA
-  double l2_async_bytes = 7.92e12;         ///< of all SMs: cp.async
-  double join_bytes = 3.65e10;             ///< of a CTA: partial sums of splits, written and read
-  double clock_hz = 0;                     ///< under load
-  double mma = 0, fma = 0;                 ///< as ArchitectureRates
-  double mma_slower = 1, cuda_slower = 1;  ///< time of tiles on tensor cores and CUDA cores, relative to an H200's
+  double read_bytes = 4.0e12;            ///< operands read once by many CTAs, C, and copies of operands (fp16_split/)
+  double strips_bytes = 1.8e12;          ///< the pass into fp16 parts of operands contiguous along their lines
+  double l2_tma_bytes = 1.16e13;         ///< of all SMs: boxes of TMA
+  double l2_async_bytes = 7.92e12;       ///< of all SMs: cp.async
+  double join_bytes = 3.65e10;           ///< of a CTA: partial sums of splits, written and read
+  double clock_hz{};                     ///< under load
+  double mma{}, fma{};                   ///< as ArchitectureRates
+  double mma_slower{1}, cuda_slower{1};  ///< time of tiles on tensor cores and CUDA cores, relative to an H200's
 };
 
 /// Multiply-adds a clock and SM: fp32 on CUDA cores; mma.sync of 16 bits with fp32 sums (of GeForce cards; their professional

@@ -17,7 +17,7 @@ struct TileInfo {
   double more;   ///< a k-block of each of several CTAs of an SM; as `block` where it is left out
   constexpr TileInfo(std::string_view name, int m, int n, int k, int per_sm, double start, double block, double more)
       : name(name), m(m), n(n), k(k), per_sm(per_sm), start(start), block(block), more(more) {}
-  constexpr TileInfo(std::string_view name, int m, int n, int k, int per_sm, double start, double block)
+  constexpr TileInfo(std::string_view name, int m, int n, int k, int per_sm, double start = 0, double block = 0)
       : TileInfo(name, m, n, k, per_sm, start, block, block) {}
 };
 template <std::size_t kCount>
@@ -78,11 +78,11 @@ constexpr bool is_tf32(MmaTile t) { return t >= MmaTile::tf32_64x64; }
 /// mma.sync on 16-bit operands, packed or split where they must be (mma/large.cuh); costs by the device's rates (large.cpp).
 enum class LargeTile : std::uint8_t { t128x256, t128x128, t64x64, x2_128x128, x2_64x64 };
 inline constexpr Tiles<5> kLargeTiles{{
-    {"large_128x256", 128, 256, 64, 1, 0, 0},     // the least shared-memory and L2 traffic per product
-    {"large_128x128", 128, 128, 64, 1, 0, 0},     // fewer columns
-    {"large_64x64", 64, 64, 64, 3, 0, 0},         // few tiles
-    {"large_x2_128x128", 128, 128, 32, 1, 0, 0},  // fp32 in two parts
-    {"large_x2_64x64", 64, 64, 32, 1, 0, 0},      // the same, few tiles
+    {"large_128x256", 128, 256, 64, 1},     // the least shared-memory and L2 traffic per product
+    {"large_128x128", 128, 128, 64, 1},     // fewer columns
+    {"large_64x64", 64, 64, 64, 3},         // few tiles
+    {"large_x2_128x128", 128, 128, 32, 1},  // fp32 in two parts
+    {"large_x2_64x64", 64, 64, 32, 1},      // the same, few tiles
 }};
 constexpr bool has_two_parts(LargeTile t) { return t >= LargeTile::x2_128x128; }
 
