@@ -8,8 +8,7 @@
 namespace xgemm::matmul {
 namespace {
 
-constexpr double kLaunch = 2.2;                      // everything but the tiles, microseconds
-constexpr double kStart = 1.3, kElement = 6e-5;      // of a CTA: the first loads; the store of an element of C
+constexpr double kStart = 2.5;                       // of a CTA: the first loads, the store of C; microseconds
 constexpr double kReached = 0.82, kTwoParts = 0.79;  // shares of the rate: an H200 with XGEMM_ARCH=80; of that with sums in fp32
 
 /// CTAs of a tile that find room on an SM.
@@ -30,7 +29,7 @@ TileInfo on_device(const Question& q, LargeTile tile, int parts, int beside) {
   const double clocks = static_cast<double>(t.m) * t.n * t.k * (parts == 2 ? 3 : 1) / q.machine.mma;
   const double bytes = 2.0 * t.k * parts * (g.warps_columns * t.m + g.warps_rows * t.n + t.m + t.n);
   const double block = 1e6 / q.machine.clock_hz * std::max(clocks, bytes / kSharedBytes) / (parts == 2 ? kTwoParts : 1);
-  t.per_sm = beside, t.start = kStart + kElement * t.m * t.n;
+  t.per_sm = beside, t.start = kStart;
   t.block = t.more = block / kReached;
   return t;
 }
@@ -63,7 +62,7 @@ std::optional<LargePlan> offer_large(const Question& q) {
       plan.split_blocks = ceil_div(blocks, wanted), plan.splits = ceil_div(blocks, plan.split_blocks);
       plan.partial_bytes = plan.splits > 1 ? plan.splits * sums : 0;
       const double add = plan.splits > 1 ? kNextLaunch + q.move(2 * static_cast<double>(plan.partial_bytes)) : 0;
-      const double us = kLaunch + (plan.parts > 0 ? kSplitLaunch : 0) + (passes > 0 ? kNextLaunch + passes : 0) + add +
+      const double us = kNextLaunch + (plan.parts > 0 ? kSplitLaunch : 0) + (passes > 0 ? kNextLaunch + passes : 0) + add +
                         q.product(t, tiles, plan.splits, plan.split_blocks * t.k, q.machine.l2_async_bytes);
       plan.seconds = 1e-6 * us;
       if (!best || plan.seconds < best->seconds) best = plan;
