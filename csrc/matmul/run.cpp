@@ -106,7 +106,8 @@ Needs needs(const Candidate& plan) {
       [](const auto& x) {
         Needs bytes;
         if constexpr (requires { x.workspace_bytes; }) bytes.workspace = x.workspace_bytes;
-        if constexpr (requires { x.counter_bytes; }) bytes.counters = x.counter_bytes, bytes.partials = x.partial_bytes;
+        if constexpr (requires { x.counter_bytes; }) bytes.counters = x.counter_bytes;
+        if constexpr (requires { x.partial_bytes; }) bytes.partials = x.partial_bytes;
         return bytes;
       },
       plan);

@@ -185,7 +185,7 @@ struct LargeMultiplier {
 }  // namespace large_detail
 
 template <class T, LargeTile kTile, int kParts, bool kAlongKA, bool kAlongKB>
-__global__ void __launch_bounds__(large_geometry(kTile).threads(), large_geometry(kTile).beside)
+__global__ void __launch_bounds__(geometry(kTile).threads(), geometry(kTile).beside)
     mma_large(const __grid_constant__ LargeArguments g) {
   using namespace large_detail;
   using Shape = LargeShape<kTile, kParts, kAlongKA, kAlongKB>;

@@ -44,8 +44,8 @@ void launch_large_tile(const Problem& p, const LargePlan& plan, LargeArguments g
     allow_all_shared<kKernel>();
     enqueue(kKernel,
             {.blocks = {static_cast<unsigned>(g.rows * g.columns * p.batches), static_cast<unsigned>(plan.splits)},
-             .threads = large_geometry(kTile).threads(),
-             .shared_bytes = static_cast<std::size_t>(large_geometry(kTile).slots * kSlot),
+             .threads = geometry(kTile).threads(),
+             .shared_bytes = static_cast<std::size_t>(geometry(kTile).slots * kSlot),
              .early = true},
             stream, g);
   });

@@ -4,6 +4,7 @@
 #include "matmul/epilogue/batch.cuh"
 #include "matmul/epilogue/quad.cuh"
 #include "matmul/fp16_split/line_scale.cuh"
+#include "matmul/mma/geometry.h"
 #include "matmul/mma/large.h"
 #include "matmul/mma/panels.cuh"
 
@@ -25,8 +26,6 @@ struct LargeArguments {
   int split_blocks;        ///< k-blocks of a split, which are gridDim.y
   float* partials;         ///< sums of splits, [split][batch][m][n]: simt_finish adds them
 };
-
-namespace large_detail {}  // namespace large_detail
 
 namespace large_detail {
 
@@ -51,7 +50,7 @@ struct LargeReader {
 
 template <LargeTile kTile, int kPartsOfOperand, bool kAlongKA, bool kAlongKB>
 struct LargeShape {
-  static constexpr LargeGeometry kInfo = large_geometry(kTile);
+  static constexpr MmaGeometry kInfo = geometry(kTile);
   static constexpr int kBlockK = info(kTile).k, kSteps = kBlockK / 16;  ///< of a k-block: k, and products of 16 k
   static constexpr int kParts = kPartsOfOperand, kThreads = kInfo.threads(), kWarps = kThreads / 32;
   static constexpr int kRows = kInfo.rows / kInfo.warps_rows, kColumns = kInfo.columns / kInfo.warps_columns;  // of a warp

@@ -1,6 +1,7 @@
-// The arguments of mma/kernel.cuh, how a CTA divides its tile, and where the tile lies.
+// The arguments of mma/kernel.cuh, the shape of its tiles, and where a tile lies.
 #pragma once
 #include "matmul/epilogue/batch.cuh"
+#include "matmul/mma/geometry.h"
 #include "matmul/mma/panels.cuh"
 #include "matmul/problem.h"
 #include "matmul/split_k/meeting.cuh"
@@ -26,27 +27,12 @@ constexpr int stages_of(int stages, int slot_bytes, int ctas) {
   return stages;
 }
 
-struct Geometry {
-  int rows, columns, beside;  ///< as TileInfo's m, n and per_sm
-  int warps_rows, warps_columns;
-  int stages;  ///< most k-blocks in flight
-};
-constexpr Geometry geometry(MmaTile tile) {
-  const TileInfo& t = info(tile);
-  switch (tile) {
-    case MmaTile::t16x64: return {t.m, t.n, t.per_sm, 1, 4, 6};
-    case MmaTile::tf32_128x64: return {t.m, t.n, t.per_sm, 4, 1, 4};
-    case MmaTile::tf32_64x128: return {t.m, t.n, t.per_sm, 2, 4, 4};
-    default: return {t.m, t.n, t.per_sm, 2, 2, is_tf32(tile) ? 4 : 6};
-  }
-}
-
 template <class Type, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kUnalignedRows>
 struct Shape {
   using T = Type;
   static constexpr bool kUnaligned = kUnalignedRows, kSplits = sizeof(T) == 4;
-  static constexpr Geometry kInfo = geometry(kTile);
-  static constexpr int kWarps = kInfo.warps_rows * kInfo.warps_columns, kThreads = 32 * kWarps;
+  static constexpr MmaGeometry kInfo = geometry(kTile);
+  static constexpr int kThreads = kInfo.threads(), kWarps = kThreads / 32;
   static constexpr int kRows = kInfo.rows / kInfo.warps_rows, kColumns = kInfo.columns / kInfo.warps_columns;  // of a warp
   static_assert(is_tf32(kTile) == (sizeof(T) == 4));
   using A = Panel<T, kInfo.rows, kAlongKA, kThreads, kUnaligned>;
@@ -60,7 +46,7 @@ struct Shape {
   static constexpr int kSlot = A::kBytes + B::kBytes;
   static constexpr int kBeside = kPairs && A::kWords + B::kWords > 24 ? 3 : kInfo.beside;  // room for a block's elements
   /// Unaligned rows: as many CTAs as registers allow, which hide each other's loads through registers.
-  static constexpr int kStages = kPairs ? stages_of(kInfo.stages, kSlot, kBeside) : kInfo.stages;
+  static constexpr int kStages = kPairs ? stages_of(kInfo.slots, kSlot, kBeside) : kInfo.slots;
   static constexpr int kAhead = kRows * kColumns <= 512 ? 1 : 0;  // blocks whose fragments are read ahead (Multiplier)
   using Sums = float[kRows / 16][kColumns / 8][4];
   static constexpr int kPitch = kColumns + 4;  // floats of a row of a warp's sums

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "device/integer.h"
+#include "matmul/mma/geometry.h"
 #include "matmul/plan/operands.h"
 #include "matmul/plan/plan.h"
 
@@ -14,7 +15,7 @@ constexpr double kReached = 0.82, kTwoParts = 0.79;  // shares of the rate: an H
 /// CTAs of a tile that find room on an SM.
 int beside_of(const DeviceProperties& gpu, LargeTile tile, int parts) {
   constexpr std::size_t kReserved = 1024;  // of a CTA, by the system
-  const std::size_t bytes = static_cast<std::size_t>(large_geometry(tile).slots * large_slot_bytes(tile, parts));
+  const std::size_t bytes = static_cast<std::size_t>(geometry(tile).slots * large_slot_bytes(tile, parts));
   return bytes + kReserved > gpu.smem_per_block
              ? 0
              : std::min(info(tile).per_sm, static_cast<int>(gpu.smem_per_sm / (bytes + kReserved)));
@@ -25,7 +26,7 @@ int beside_of(const DeviceProperties& gpu, LargeTile tile, int parts) {
 TileInfo on_device(const Question& q, LargeTile tile, int parts, int beside) {
   constexpr double kSharedBytes = 128;  // a clock and SM
   TileInfo t = info(tile);
-  const LargeGeometry g = large_geometry(tile);
+  const MmaGeometry g = geometry(tile);
   const double clocks = static_cast<double>(t.m) * t.n * t.k * (parts == 2 ? 3 : 1) / q.machine.mma;
   const double bytes = 2.0 * t.k * parts * (g.warps_columns * t.m + g.warps_rows * t.n + t.m + t.n);
   const double block = 1e6 / q.machine.clock_hz * std::max(clocks, bytes / kSharedBytes) / (parts == 2 ? kTwoParts : 1);
