@@ -1,7 +1,8 @@
-// Matrix product on CUDA cores: the warp-tiled, double-buffered kernel for every dtype, stride and size (sm_80 and later).
+// Matrix product on CUDA cores: the warp-tiled, double-buffered kernel for fp32 and fp64, every stride and size (sm_80 and
+// later).
 //
-//   out = epilogue(A B), A m x k, B k x n, any strides (elements), any batch; T in {float, double, half, bf16}. Tiles of all
-//   batches and splits under 2^31.
+//   out = epilogue(A B), A m x k, B k x n, any strides (elements), any batch; T float or double. Tiles of all batches and
+//   splits under 2^31.
 //
 //   CTA     bm x bn of one batch's product, k in steps of bk through two buffers in shared memory: the next step's elements
 //           are loaded to registers (loader.cuh) while the current step is multiplied; one barrier per step.
@@ -84,18 +85,17 @@ constexpr int blocks_per_sm() {
 template <class T, SimtTile kSimtTile, bool kVector, Along kAlongA, Along kAlongB>
 __global__ void __launch_bounds__(shape(kSimtTile).threads(), simt::blocks_per_sm<T, kSimtTile, kVector>())
     simt_gemm(const __grid_constant__ SimtArguments args) {
-  using Acc = Accumulator<T>;
   constexpr SimtShape kTile = shape(kSimtTile);
   constexpr int kThreads = kTile.threads(), kBM = kTile.bm, kBN = kTile.bn, kBK = kTile.bk;
   constexpr int kQuadsM = kTile.tm() / 4, kQuadsN = kTile.tn() / 4;
-  using LoaderA = simt::Loader<T, Acc, kBM, kBK, kThreads, kVector, kAlongA>;
-  using LoaderB = simt::Loader<T, Acc, kBN, kBK, kThreads, kVector, kAlongB>;
+  using LoaderA = simt::Loader<T, kBM, kBK, kThreads, kVector, kAlongA>;
+  using LoaderB = simt::Loader<T, kBN, kBK, kThreads, kVector, kAlongB>;
   static_assert(kTile.lanes_m * kTile.lanes_n == 32 && kTile.tm() % 4 == 0 && kTile.tn() % 4 == 0);
 
   extern __shared__ __align__(16) unsigned char shared[];
-  Acc* const tile_a = reinterpret_cast<Acc*>(shared);
-  Acc* const tile_b = tile_a + 2 * kBK * LoaderA::kPitch;
-  Acc* const totals = tile_b + 2 * kBK * LoaderB::kPitch;
+  T* const tile_a = reinterpret_cast<T*>(shared);
+  T* const tile_b = tile_a + 2 * kBK * LoaderA::kPitch;
+  T* const totals = tile_b + 2 * kBK * LoaderB::kPitch;
 
   const Problem& p = args.problem;
   const std::int64_t rows = (p.m + kBM - 1) / kBM, cols = (p.n + kBN - 1) / kBN;
@@ -122,17 +122,17 @@ __global__ void __launch_bounds__(shape(kSimtTile).threads(), simt::blocks_per_s
   const int row = warp / kTile.warps_n * kWarpM + lane / kTile.lanes_n * 4;
   const int col = warp % kTile.warps_n * kWarpN + lane % kTile.lanes_n * 4;
 
-  Acc sum[kQuadsM * 4][kQuadsN * 4];
+  T sum[kQuadsM * 4][kQuadsN * 4];
   // A thread's slots: quad q of all threads lies together, so that a warp's access is one run of shared memory.
-  Acc* const slots = totals + static_cast<int>(threadIdx.x) * 4;
+  T* const slots = totals + static_cast<int>(threadIdx.x) * 4;
   constexpr int kSlot = kThreads * 4, kQuadsAll = kQuadsM * 4 * kQuadsN;
 
   const auto multiply = [&](int buffer, bool more) {
-    const Acc* ta = tile_a + buffer * kBK * LoaderA::kPitch + row;
-    const Acc* tb = tile_b + buffer * kBK * LoaderB::kPitch + col;
+    const T* ta = tile_a + buffer * kBK * LoaderA::kPitch + row;
+    const T* tb = tile_b + buffer * kBK * LoaderB::kPitch + col;
 #pragma unroll
     for (int k = 0; k < kBK; ++k) {
-      Quad<Acc> fa[kQuadsM], fb[kQuadsN];
+      Quad<T> fa[kQuadsM], fb[kQuadsN];
 #pragma unroll
       for (int i = 0; i < kQuadsM; ++i) fa[i] = load_quad(ta + k * LoaderA::kPitch + i * 4 * kTile.lanes_m);
 #pragma unroll
@@ -181,11 +181,11 @@ __global__ void __launch_bounds__(shape(kSimtTile).threads(), simt::blocks_per_s
     const bool add = args.splits == 1 && chunk > 0;
 #pragma unroll
     for (int q = 0; q < kQuadsAll; ++q) {
-      Quad<Acc> here;
+      Quad<T> here;
 #pragma unroll
       for (int j = 0; j < 4; ++j) here.v[j] = sum[q / kQuadsN][q % kQuadsN * 4 + j];
       if (add) {
-        const Quad<Acc> before = load_quad(slots + q * kSlot);
+        const Quad<T> before = load_quad(slots + q * kSlot);
 #pragma unroll
         for (int j = 0; j < 4; ++j) here.v[j] = before.v[j] + here.v[j];
       }
@@ -193,14 +193,14 @@ __global__ void __launch_bounds__(shape(kSimtTile).threads(), simt::blocks_per_s
     }
     if (args.splits == 1 && chunk + 1 < last) continue;
 
-    const Epilogue<T, Acc> epilogue = make_epilogue<T, Acc>(p, batch);
+    const Epilogue<T, T> epilogue = make_epilogue<T, T>(p, batch);
     T* const out = static_cast<T*>(p.out) + batch * p.m * p.n;
-    Acc* const partial = static_cast<Acc*>(args.partial) + (chunk * p.batches + batch) * p.m * p.n;
+    T* const partial = static_cast<T*>(args.partial) + (chunk * p.batches + batch) * p.m * p.n;
 #pragma unroll 1
     for (int q = 0; q < kQuadsAll; ++q) {
       const int r = row + q / kQuadsN / 4 * 4 * kTile.lanes_m + q / kQuadsN % 4, c = col + q % kQuadsN * 4 * kTile.lanes_n;
       if (r >= rows_here || c >= cols_here) continue;
-      const Quad<Acc> total = load_quad(slots + q * kSlot);
+      const Quad<T> total = load_quad(slots + q * kSlot);
       const std::int64_t at = (row0 + r) * p.n + col0 + c;
       if (args.splits > 1) {
         store_row_quad(partial + at, total, cols_here - c, p.n);
@@ -211,13 +211,6 @@ __global__ void __launch_bounds__(shape(kSimtTile).threads(), simt::blocks_per_s
           for (int j = 0; j < 4; ++j)
             if (j < cols_here - c && !pairs_well(quality[r], quality[kBM + c + j]))
               out[at + j] = epilogue(total.v[j], row0 + r, col0 + c + j);
-          continue;
-        }
-      }
-      if constexpr (!std::is_same_v<T, Acc>) {
-        if (p.wide_out) {
-          store_row_quad(static_cast<Acc*>(p.out) + batch * p.m * p.n + at,
-                         epilogue.template quad<Acc>(total, row0 + r, col0 + c, cols_here - c), cols_here - c, p.n);
           continue;
         }
       }

@@ -21,7 +21,7 @@ void launch_tile(const SimtArguments& args, cudaStream_t stream) {
   const Problem& p = args.problem;
   const std::int64_t tiles = (p.m + kTile.bm - 1) / kTile.bm * ((p.n + kTile.bn - 1) / kTile.bn);
   const unsigned blocks = grid_of(tiles * p.batches * args.splits);
-  constexpr int kShared = kTile.shared_bytes(sizeof(Accumulator<T>));
+  constexpr int kShared = kTile.shared_bytes(sizeof(T));
   constexpr auto kGemm = simt_gemm<T, kSimtTile, kVector, kAlongA, kAlongB>;
   if constexpr (kShared > 48 * 1024) allow_shared<kGemm, kShared>();
   kGemm<<<blocks, kTile.threads(), kShared, stream>>>(args);

@@ -29,7 +29,7 @@ namespace simt {
 
 /// Moves one operand's tile of kLines x kDepth from global to shared memory ([k][line], lines padded) with kThreads threads, in
 /// quads. kVector: every quad is one aligned access, wholly in or out of bounds.
-template <class T, class Acc, int kLines, int kDepth, int kThreads, bool kVector, Along kAlong>
+template <class T, int kLines, int kDepth, int kThreads, bool kVector, Along kAlong>
 class Loader {
  public:
   static constexpr int kQuads = kLines * kDepth / 4 / kThreads;
@@ -69,19 +69,16 @@ class Loader {
   }
 
   /// Stores the fetched tile to `tile`.
-  __device__ __forceinline__ void store(Acc* tile) const {
+  __device__ __forceinline__ void store(T* tile) const {
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
       const Position at = position(i);
-      Acc* p = tile + at.k * kPitch + at.line;
+      T* p = tile + at.k * kPitch + at.line;
       if (along_k()) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) p[j * kPitch] = convert<Acc>(registers_[i].v[j]);
+        for (int j = 0; j < 4; ++j) p[j * kPitch] = registers_[i].v[j];
       } else {
-        Quad<Acc> wide;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) wide.v[j] = convert<Acc>(registers_[i].v[j]);
-        store_quad(p, wide);
+        store_quad(p, registers_[i]);
       }
     }
   }
