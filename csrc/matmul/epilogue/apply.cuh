@@ -101,9 +101,10 @@ __device__ __forceinline__ float scaled(float alpha, float sum) { return fmaf(al
 __device__ __forceinline__ double scaled(double alpha, double sum) { return fma(alpha, sum, 0.); }
 
 /// The epilogue after alpha for kCount sums, without the factor. c(i), bias(i) and residual(i) are sum i's operands; they are
-/// called only if `e` has the operand.
-template <class T, class Acc, int kCount, class E, class C, class Bias, class Residual>
-__device__ __forceinline__ void apply(Acc (&x)[kCount], const E& e, const C& c, const Bias& bias, const Residual& residual) {
+/// called only if `e` has the operand. `activate(x)`: of all sums.
+template <class Acc, int kCount, class E, class Activate, class C, class Bias, class Residual>
+__device__ __forceinline__ void apply(Acc (&x)[kCount], const E& e, const Activate& activate, const C& c, const Bias& bias,
+                                      const Residual& residual) {
   if (e.c) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) x[i] = fma(e.beta, convert<Acc>(c(i)), x[i]);
@@ -112,11 +113,16 @@ __device__ __forceinline__ void apply(Acc (&x)[kCount], const E& e, const C& c, 
 #pragma unroll
     for (int i = 0; i < kCount; ++i) x[i] = plus(x[i], convert<Acc>(bias(i)));
   }
-  activate_all<T>(x, e.activation);
+  activate(x);
   if (e.residual) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) x[i] = plus(x[i], convert<Acc>(residual(i)));
   }
+}
+/// With activations as an output of T needs them.
+template <class T, class Acc, int kCount, class E, class C, class Bias, class Residual>
+__device__ __forceinline__ void apply(Acc (&x)[kCount], const E& e, const C& c, const Bias& bias, const Residual& residual) {
+  apply(x, e, [&](Acc(&sums)[kCount]) { activate_all<T>(sums, e.activation); }, c, bias, residual);
 }
 
 /// Four neighbours in a row.

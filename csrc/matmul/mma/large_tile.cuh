@@ -121,34 +121,35 @@ template <class T>
 struct LargeEpilogue {
   const Problem& p;
   const bool fp32;
-  std::int64_t c = 0, bias = 0, residual = 0, factor;  ///< offsets of the batch
+  const void *const c = p.c.data, *const bias = p.bias.data, *const residual = p.residual.data;
+  const float beta = static_cast<float>(p.beta);
+  std::int64_t c_batch = 0, bias_batch = 0, residual_batch = 0, factor_batch;  ///< where the batch begins, in elements
   __device__ __forceinline__ LargeEpilogue(const Problem& problem, bool of_fp32, unsigned batch)
-      : p(problem), fp32(of_fp32), factor(batch * problem.m * problem.n) {
+      : p(problem), fp32(of_fp32), factor_batch(batch * problem.m * problem.n) {
     each_batch_dim(p, batch, [&](int d, std::int64_t at) {
-      c += at * p.c.batch_stride[d], bias += at * p.bias.batch_stride[d], residual += at * p.residual.batch_stride[d];
+      c_batch += at * p.c.batch_stride[d], bias_batch += at * p.bias.batch_stride[d];
+      residual_batch += at * p.residual.batch_stride[d];
     });
   }
-  __device__ __forceinline__ float load(const Operand& x, std::int64_t at) const {
-    return fp32 ? static_cast<const float*>(x.data)[at] : convert<float>(static_cast<const T*>(x.data)[at]);
+  __device__ __forceinline__ float load(const void* data, std::int64_t at) const {
+    return fp32 ? static_cast<const float*>(data)[at] : convert<float>(static_cast<const T*>(data)[at]);
   }
   /// Of (row(i), col(i)), which are in bounds.
   template <class Row, class Col>
   __device__ __forceinline__ void operator()(float (&x)[8], const Row& row, const Col& col) const {
-    const auto alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
-    const auto each = [&](const auto& f) {
+    const auto alpha = static_cast<float>(p.alpha);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) x[i] = f(i);
-    };
-    each([&](int i) { return scaled(alpha, x[i]); });
-    if (p.c.data) each([&](int i) { return fmaf(beta, load(p.c, c + row(i) * p.c.row_stride + col(i) * p.c.col_stride), x[i]); });
-    if (p.bias.data) each([&](int i) { return plus(x[i], load(p.bias, bias + col(i) * p.bias.col_stride)); });
-    fp32 ? activate_all<float>(x, p.activation) : activate_all<T>(x, p.activation);
-    if (p.residual.data)
-      each([&](int i) {
-        return plus(x[i], load(p.residual, residual + row(i) * p.residual.row_stride + col(i) * p.residual.col_stride));
-      });
-    if (p.factor)
-      each([&](int i) { return fmaf(x[i], static_cast<const float*>(p.factor)[factor + row(i) * p.n + col(i)], 0.f); });
+    for (int i = 0; i < 8; ++i) x[i] = scaled(alpha, x[i]);
+    apply(
+        x, *this, [&](float(&sums)[8]) { fp32 ? activate_all<float>(sums, p.activation) : activate_all<T>(sums, p.activation); },
+        [&](int i) { return load(c, c_batch + row(i) * p.c.row_stride + col(i) * p.c.col_stride); },
+        [&](int i) { return load(bias, bias_batch + col(i) * p.bias.col_stride); },
+        [&](int i) { return load(residual, residual_batch + row(i) * p.residual.row_stride + col(i) * p.residual.col_stride); });
+    if (p.factor) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        x[i] = fmaf(x[i], static_cast<const float*>(p.factor)[factor_batch + row(i) * p.n + col(i)], 0.f);
+    }
   }
 };
 
