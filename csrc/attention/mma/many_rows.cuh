@@ -2,8 +2,7 @@
 //
 // Computes what kernel.cuh does, with its operands, for any number of rows.
 //   CTA        one tile of rows against one split of the keys; each warp 16 or 32 rows (many_rows_warp.cuh). Queries, and keys
-//   and
-//              values a tile at a time, come to shared memory by cp.async (copies.cuh) while others are computed.
+//              and values a tile at a time, come to shared memory by cp.async (copies.cuh) while others are computed.
 //   Loop       four stages: keys and values of the next tile are copied during a step; a barrier a step. Two: values are copied
 //              during Q K^T, the next keys during the rest; two barriers.
 //   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype, the kind of mask and plan.cpp's split of the

@@ -40,44 +40,22 @@ inline constexpr int kMmaAloneBytes = Tile::kSharedBytes / 2 + 1;
 /// Many rows. `stages`: buffers of shared memory, each for a tile of keys or of values: 2, or 4 if both of two tiles fit.
 /// `query_slots`: 0 if registers hold the queries. `row_blocks` share each fragment of keys and values, which ldmatrix would else
 /// load at more than shared memory's rate; the largest heads leave registers for one. At most 99 KB.
+constexpr Tile many_rows_tile(int head_size, int consumers, int row_blocks, Serving serving, int ctas = 2) {
+  const bool small = head_size <= 64;
+  return {.head_size = head_size,
+          .value_size = head_size,
+          .consumers = consumers,
+          .keys = 64,
+          .query_slots = small ? 0 : 1,
+          .stages = small ? 4 : 2,
+          .ctas = ctas,
+          .serving = serving,
+          .row_blocks = row_blocks};
+}
 inline constexpr std::array kManyRowsTiles = {
-    Tile{
-        .head_size = 64, .value_size = 64, .consumers = 2, .keys = 64, .query_slots = 0, .stages = 4, .ctas = 2, .row_blocks = 2},
-    Tile{.head_size = 96,
-         .value_size = 96,
-         .consumers = 2,
-         .keys = 64,
-         .query_slots = 1,
-         .stages = 2,
-         .ctas = 2,
-         .serving = Serving::unmasked,
-         .row_blocks = 2},
-    Tile{.head_size = 128,
-         .value_size = 128,
-         .consumers = 2,
-         .keys = 64,
-         .query_slots = 1,
-         .stages = 2,
-         .ctas = 2,
-         .serving = Serving::unmasked,
-         .row_blocks = 2},
-    // a mask takes registers
-    Tile{.head_size = 128,
-         .value_size = 128,
-         .consumers = 2,
-         .keys = 64,
-         .query_slots = 1,
-         .stages = 2,
-         .serving = Serving::masked},
-    Tile{.head_size = 192,
-         .value_size = 192,
-         .consumers = 1,
-         .keys = 64,
-         .query_slots = 1,
-         .stages = 2,
-         .ctas = 2,
-         .serving = Serving::unmasked},
-    Tile{.head_size = 256, .value_size = 256, .consumers = 1, .keys = 64, .query_slots = 1, .stages = 2, .ctas = 2},
+    many_rows_tile(64, 2, 2, Serving::any),       many_rows_tile(96, 2, 2, Serving::unmasked),
+    many_rows_tile(128, 2, 2, Serving::unmasked), many_rows_tile(128, 2, 1, Serving::masked, 1),  // a mask takes registers
+    many_rows_tile(192, 1, 1, Serving::unmasked), many_rows_tile(256, 1, 1, Serving::any),
 };
 
 constexpr int many_rows_threads(const Tile& tile) { return 32 * tile.rows() / (16 * tile.row_blocks); }
