@@ -1,5 +1,6 @@
 """Cases of attention on tensor cores for the emulator; programs/attention_wgmma.cpp says what each number means."""
 
+import itertools
 import random
 import subprocess
 from collections.abc import Callable
@@ -74,6 +75,15 @@ def varied_case(*numbers: int, mask: int) -> Case:
         softcap=seed // 3 % 2 * 3.0,
         sinks=seed % 3,
     )
+
+
+def every_mask(head_sizes: list[tuple[int, int]]) -> list[Case]:
+    """Each pair of head sizes with each kind of mask, one tile of rows and several, ragged."""
+    kinds = itertools.product(head_sizes, ((130, 150), (3, 300)), (0, 1, 2, 3))
+    return [
+        varied_case(seed, 3, 1, 2, 2, sq, sk, d, dv, seed % 2, mask=mask)
+        for seed, ((d, dv), (sq, sk), mask) in enumerate(kinds)
+    ]
 
 
 def random_case(draw: random.Random, sq: int, group: int, sk: int, sm_counts: list[int]) -> Case:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attention_cases import Attend, Case, attend_fixture, decoding, random_case, varied_case
+from attention_cases import Attend, Case, attend_fixture, decoding, every_mask, random_case, varied_case
 from attention_plans import H200_BYTES, L40_BYTES, Ask, planner
 from common import CSRC
 from test_attention import Reference, attention, check
@@ -162,17 +162,7 @@ def tiles_of(results: list[str]) -> set[int]:
 
 
 def test_every_tile_of_many_rows(many: Attend) -> None:
-    """Each tile with each kind of mask, one tile of rows and several, ragged."""
-    cases = [
-        varied_case(seed, 3, 1, 2, 2, sq, sk, d, dv, seed % 2, mask=mask)
-        for seed, ((d, dv), (sq, sk), mask) in enumerate(
-            (sizes, lengths, mask)
-            for sizes in HEAD_SIZES
-            for lengths in ((130, 150), (3, 300))
-            for mask in (0, 1, 2, 3)
-        )
-    ]
-    assert tiles_of(many(cases)) == set(range(6))
+    assert tiles_of(many(every_mask(HEAD_SIZES))) == set(range(6))
 
 
 def test_edges_of_many_rows(many: Attend) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from attention_cases import Attend, Case, attend_fixture, random_case, varied_case
+from attention_cases import Attend, Case, attend_fixture, every_mask, random_case
 from attention_plans import Ask, planner
 from common import CSRC
 
@@ -26,16 +26,7 @@ attend = attend_fixture("attention_wgmma", SOURCES)
 
 
 def test_every_instantiation(attend: Attend) -> None:
-    """Each tile with each kind of mask, one row tile and several, ragged."""
-    cases = [
-        varied_case(seed, 3, 1, 2, 2, sq, sk, d, dv, seed % 2, mask=mask)
-        for seed, ((d, dv), (sq, sk), mask) in enumerate(
-            (sizes, lengths, mask)
-            for sizes in HEAD_SIZES
-            for lengths in ((130, 150), (3, 300))
-            for mask in (0, 1, 2, 3)
-        )
-    ]
+    cases = every_mask(HEAD_SIZES)
     cases += [  # an additive mask by TMA
         Case(d, sm_count=3, group=2, sq=130, sk=150, d=d, dv=dv, mask=2, rows=1, aligned=1) for d, dv in HEAD_SIZES
     ]
