@@ -3,6 +3,8 @@
 Sizes are uniform in their logarithm. The same products are measured in each dtype and precision: M from 1, N and K from
 32 to 16384, six of ten of them multiples of 8, the four layouts in turn, every fifth a batch; beside
 them the backward products of layers as models have them. Reductions have one to four dims, of which any set is reduced.
+Groups that begin with "models" draw what real models ask for: their layers at any number of tokens, heads of 1 to 8
+outputs, statistics of images, softmax over classes of a segmentation and over the experts of a router.
 """
 
 import math
@@ -30,8 +32,24 @@ PRODUCTS, LAYERS, REDUCTIONS, SOFTMAXES, ATTENTIONS = (
     15,
 )  # cases a seed; of products a dtype and precision
 GRADIENTS = 8  # of each kind
+MODEL_LAYERS, HEADS, IMAGES, CLASSES = 12, 8, 6, 8
 # Of BERT, GPT-2, ViT, Llama, U-Nets and small MLPs.
 WIDTHS = (64, 128, 256, 320, 512, 640, 768, 1024, 1280, 2048, 2304, 3072, 4096, 8192)
+# (in, out) of layers of named models.
+MODELS = {
+    "BERT": [(768, 768), (768, 3072), (3072, 768), (1024, 4096), (4096, 1024), (768, 30522)],
+    "GPT-2": [(768, 2304), (1600, 6400), (6400, 1600), (768, 50257)],
+    "ViT": [(1024, 3072), (1152, 4304), (4304, 1152), (1280, 5120), (768, 1000)],
+    "Llama": [(4096, 4096), (4096, 1024), (4096, 14336), (14336, 4096), (2048, 8192), (8192, 28672), (2048, 32000)],
+    "Qwen": [(3584, 18944), (18944, 3584), (1536, 8960), (3584, 512), (896, 4864)],
+    "DeepSeek": [(7168, 2112), (7168, 1536), (1536, 24576), (7168, 4096), (512, 32768)],
+    "Gemma": [(2304, 9216), (9216, 2304), (2304, 2048)],
+    "U-Net": [(320, 320), (320, 1280), (1280, 320), (640, 2560), (768, 320), (1280, 1280)],
+    "ResNet, Swin": [(2048, 1000), (384, 1536), (192, 576), (96, 288), (1024, 21841)],
+    "recommender, physics": [(13, 512), (512, 256), (256, 128), (479, 1024), (9, 256), (256, 9), (64, 64), (148, 1152)],
+}
+HEAD_WIDTHS = (64, 256, 512, 768, 1024, 2048, 4096, 8192)
+IMAGE_SIDES = (7, 8, 14, 16, 18, 28, 32, 56, 64, 112)
 LAYOUTS = ("nn", "nt", "tn", "tt")
 MOST_FLOPS, MOST_FLOPS_FP64, MOST_BYTES = 1e12, 3e11, 1 << 30  # of one call
 REDUCED = ("sum", "mean", "amax", "argmax", "logsumexp")
@@ -63,6 +81,10 @@ def products(seed: int, count: int = PRODUCTS) -> list[matmul.Shape]:
     return list(found)
 
 
+def fits_fp64(shape: matmul.Shape) -> bool:
+    return 2.0 * shape.batch * shape.m * shape.n * shape.k <= MOST_FLOPS_FP64
+
+
 def layers(seed: int) -> Iterator[tuple[int, int, int, str]]:
     """tokens, in, out, activation."""
     draw = random.Random(f"layers {seed}")
@@ -78,6 +100,40 @@ def gradients(seed: int) -> Iterator[tuple[str, matmul.Shape]]:
         inputs, outputs, tokens = draw.choice(WIDTHS), draw.choice(WIDTHS), logarithmic(draw, 128, 16384)
         yield "weight gradients", matmul.Shape(outputs, inputs, tokens, layout="tn")
         yield "input gradients", matmul.Shape(tokens, inputs, outputs)
+
+
+def model_layers(seed: int) -> list[matmul.Shape]:
+    """Products x W^T (or x W) of the models' layers and of heads with 1 to 8 outputs."""
+    draw = random.Random(f"model layers {seed}")
+    found = []
+    for _ in range(MODEL_LAYERS):
+        inputs, outputs = draw.choice(draw.choice(list(MODELS.values())))
+        found.append(matmul.Shape(logarithmic(draw, 1, 16384), outputs, inputs, layout=draw.choice(("nt", "nt", "nn"))))
+    for _ in range(HEADS):
+        inputs, outputs = draw.choice(HEAD_WIDTHS), logarithmic(draw, 1, 8)
+        found.append(matmul.Shape(logarithmic(draw, 1, 8192), outputs, inputs, layout=draw.choice(("nt", "nn"))))
+    return found
+
+
+def images(seed: int) -> Iterator[tuple[str, tuple[int, ...], torch.dtype]]:
+    """An operator and (N, C, H, W), of which all but C are reduced."""
+    draw = random.Random(f"images {seed}")
+    for _ in range(IMAGES):
+        side = draw.choice(IMAGE_SIDES)
+        shape = (logarithmic(draw, 1, 256), logarithmic(draw, 3, 1024), side, side)
+        yield draw.choice(("sum", "mean", "amax")), shape, draw.choice([torch.float32, torch.bfloat16])
+
+
+def classes(seed: int) -> Iterator[tuple[tuple[int, ...], int, torch.dtype]]:
+    """Softmax over the classes of a segmentation, a small dim of tensors of any size, or the experts of a router."""
+    draw = random.Random(f"classes {seed}")
+    for _ in range(CLASSES):
+        dtype = draw.choice([torch.float32, torch.bfloat16])
+        if draw.random() < 0.3:
+            yield (logarithmic(draw, 1, 32768), draw.choice([8, 16, 64, 128, 256])), 1, dtype
+        else:
+            shape = logarithmic(draw, 1, 64), logarithmic(draw, 2, 256), logarithmic(draw, 4, 65536)
+            yield shape if math.prod(shape) <= 1 << 28 else (1, *shape[1:]), 1, dtype
 
 
 def tensors(draw: random.Random) -> tuple[int, ...]:
@@ -151,7 +207,7 @@ def cases(options: Options) -> list[Case]:
     kinds = [kind for kind in KINDS if options.cuda or kind[1] != "high"]
     for shape in products(seed):
         for dtype, mode in kinds:
-            if dtype == torch.float64 and 2.0 * shape.batch * shape.m * shape.n * shape.k > MOST_FLOPS_FP64:
+            if dtype == torch.float64 and not fits_fp64(shape):
                 continue
             aligned = shape.n % 8 == 0 and shape.k % 8 == 0
             detail = "batched" if shape.batch > 1 else shape.layout if aligned else "unaligned"
@@ -159,13 +215,24 @@ def cases(options: Options) -> list[Case]:
     for kind, shape in gradients(seed):
         for dtype, mode in [(torch.float32, "highest"), (torch.bfloat16, None)]:
             add("matmul", matmul.case(shape, dtype, mode, options), "matmul, gradients", f"matmul, {kind}")
+    for shape in model_layers(seed):
+        aligned = "aligned" if shape.n % 8 == 0 and shape.k % 8 == 0 else "unaligned"
+        group = "heads" if shape.n <= 8 else f"layers, {aligned}"
+        for dtype, mode in kinds:
+            if dtype == torch.float64 and not fits_fp64(shape):
+                continue
+            add("matmul", matmul.case(shape, dtype, mode, options), "models", f"models, {group}")
     for layer in layers(seed):
         for dtype in (torch.float32, torch.bfloat16):
             add("linear", linear.case(*layer, dtype, options), "linear")
     for op, *problem in reductions(seed):
         add(op, reduction(op, *problem), "reductions")
+    for op, shape, dtype in images(seed):
+        add(op, reduction(op, shape, (0, 2, 3), dtype), "models, statistics of images")
     for shape, dim, dtype in softmaxes(seed):
         add("softmax", softmax.case(shape, dtype, options, dim), "softmax")
+    for shape, dim, dtype in classes(seed):
+        add("softmax", softmax.case(shape, dtype, options, dim), "models, softmax of classes")
     for problem, dtype in attention.random_problems(seed)[:ATTENTIONS]:
         add(
             "attention", replace(attention.case(problem, dtype, options), peak_memory=False, baseline=None), "attention"
