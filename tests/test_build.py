@@ -33,8 +33,6 @@ HOPPER_ONLY = re.compile(
     r"(attention_wgmma|attention_fp16_split|attention_mma|merge_(fp32_)?splits|split_operands|classify_mask|bf16x3_|fp64_|mma_gemm|sliced_gemm|sweep_kernel|tf32_gemm"
     r"|wgmma_gemm|few_rows|pack|split_operands|split_operand_columns|softmax_shared))"
 )
-# Its portable_sources: Hopper runs their PTX.
-PORTABLE = re.compile(r"_ZN5xgemm6matmul\d+(simt_gemm|simt_finish|gemv_kernel)I(6__half|13__nv_bfloat16)")
 
 
 def readelf(*arguments: str) -> str:
@@ -111,7 +109,7 @@ def test_only_kernels_that_hopper_alone_is_given_lack_machine_code_for_other_gpu
         {name for names in machine_code.kernels(LIBRARY, arch).values() for name in names} for arch in (80, 90)
     )
     assert [name for name in sorted(sm_90 - sm_80) if not HOPPER_ONLY.match(name)] == []
-    assert [name for name in sorted(sm_80 - sm_90) if not PORTABLE.match(name)] == []
+    assert sorted(sm_80 - sm_90) == []
 
 
 def test_no_kernel_uses_local_memory() -> None:

@@ -257,7 +257,7 @@ def test_cuda_graph(dtype: torch.dtype) -> None:
         (torch.bfloat16, "wgmma_128x256"),
         (torch.float16, "wgmma_64x64"),
         (torch.float64, "simt_16x128"),
-        (torch.bfloat16, "gemv"),
+        (torch.float64, "gemv"),
     ],
     ids=str,
 )

@@ -143,7 +143,7 @@ def test_other_gpus_multiply_on_tensor_cores_where_that_pays(plan: Ask, major: i
     """A100's rates (8.0) and a GeForce card's (12.0), where three products in fp16 take longer than one in fp32."""
     for dtype in (F16, BF16):
         for m, n, k in [(4096, 4096, 4096), (16, 4096, 4096), (1000, 33, 77), (1, 1, 0), (256, 256, 9)]:
-            assert plan(m, n, k, dtype=dtype, major=major).startswith(("large_", "mma_", "gemv")), (m, n, k)
+            assert plan(m, n, k, dtype=dtype, major=major).startswith(("large_", "mma_")), (m, n, k)
     assert plan(4096, 4096, 4096, dtype=BF16, major=major).startswith("large_128x")
     assert plan(4096, 4096, 4096, dtype=F32, precision=HIGH, major=major).startswith(("large_", "mma_tf32"))
     highest = plan(4096, 4096, 4096, dtype=F32, precision=HIGHEST, major=major)

@@ -124,8 +124,7 @@ def test_few_lines_along_k_take_dot(plan: Ask) -> None:
     assert plan(Problem(1, 4096, 4096)).kernel == "gemv"
     assert plan(Problem(4, 4096, 4096, a=(1, 4), b=(1, 4096))).kernel == "gemv"
     assert plan(Problem(1, 4096, 4096, forced="dot")).kernel == "simt_64x64"
-    for dtype in (F16, BF16, F64):
-        assert plan(Problem(1, 4096, 4096, b=(1, 4096), dtype=dtype)).kernel == "gemv"
+    assert plan(Problem(1, 4096, 4096, b=(1, 4096), dtype=F64)).kernel == "gemv"
     assert plan(Problem(1, 4096, 4096, b=(1, 4096), batch_invariant=True)).kernel == "gemv"
 
 
@@ -194,8 +193,8 @@ def test_half_precision_goes_to_the_tensor_cores(plan: Ask) -> None:
     assert plan(Problem(4096, 4096, 4096, dtype=BF16)).tensor.tile == "wgmma_128x256"
     assert plan(Problem(16, 4096, 4096, dtype=F16, b=(1, 4096))).tensor.tile.startswith("wgmma_64")
     assert plan(Problem(16, 4096, 4096, dtype=BF16)).tensor.tile == "wgmma_64x64"  # B not K-major: no 32 columns
-    assert plan(Problem(4096, 4, 4096, dtype=BF16)).tensor is None
-    assert plan(Problem(4096, 4096, 8, dtype=BF16)).tensor is None
+    for m, n in [(4096, 4), (4096, 1), (1, 7)]:  # heads of few outputs: 2 to 3 times as fast as on CUDA cores
+        assert plan(Problem(m, n, 4096, dtype=BF16)).tensor.tile.startswith("wgmma_64"), (m, n)
     assert plan(Problem(4096, 4096, 4096, dtype=F64)).tensor is None
 
 
@@ -305,7 +304,7 @@ def test_gated_takes_few_kernels(plan: Ask) -> None:
     assert gated(2048, 4096, 1024, precision=HIGHEST).tile == "wgmma_128x128"
     assert gated(2048, 4096, 1024, precision=HIGH).tile == "wgmma_128x128"
     assert gated(16, 512, 8192, dtype=BF16).splits == 1
-    assert gated(300, 7, 512, dtype=BF16) is None
+    assert gated(300, 7, 512, dtype=BF16).tile.startswith("wgmma_")
     # K-major kernels only: other layouts are copied.
     assert not gated(300, 512, 512, dtype=BF16).copied_b
     assert gated(300, 512, 512, dtype=BF16, b=(512, 1)).copied_b

@@ -101,38 +101,19 @@ const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, Pr
   return launch_fp16_split(*plan, k, place.counters, memory[0]->data_ptr(), scope.stream());
 }
 
-}  // namespace
+/// A call as kernels take it. Batch dims beyond what they take are looped over on the host.
+struct Described {
+  Arguments arguments;
+  std::vector<BatchDim> dims;  ///< outermost first; the last arguments.batch_dims are the kernels'
+  std::size_t outer;           ///< the others
+  std::int64_t batches = 1;    ///< of a launch
+};
 
-Result attention_cuda(const Call& a, bool want_lse) {
-  const CudaScope scope(a.query);
-  const std::string_view wanted = wanted_plan(a.query.op);
-  const TensorCores cores(scope.properties(), wanted);
-  const bool half_type = a.query.dtype != ScalarType::Float && a.query.dtype != ScalarType::Double;
-  const bool tensor_cores = half_type && cores.any();
-  // Whether the fp16 parts can represent a key head depends on all of its rows.
-  const bool fp16_split =
-      cores.wgmma && a.query.dtype == ScalarType::Float && a.precision != Precision::ieee && !batch_invariant();
-  const std::array<bool, 3> fit = {aligned(a.query, a.key_group == 1 ? 1 : 2), aligned(a.key), aligned(a.value)};
-  if (tensor_cores && a.d * a.dv * a.sk != 0 && !(fit[0] && fit[1] && fit[2])) {
-    Call b = a;
-    std::array<Tensor, 3> copies;
-    TensorView* const views[] = {&b.query, &b.key, &b.value};
-    for (std::size_t i = 0; i < copies.size(); ++i)
-      if (!fit[i]) copies[i] = aligned_copy(*views[i]), *views[i] = view(a.query.op, views[i]->name, copies[i]);
-    b.d = b.query.size(-1), b.dv = b.value.size(-1);
-    Result r = attention_cuda(b, want_lse);
-    if (b.dv == a.dv) return r;
-    Result narrow = empty_result(a, false);
-    torch::stable::copy_(narrow.output, torch::stable::narrow(r.output, -1, 0, a.dv));
-    r.output = narrow.output;
-    return r;
-  }
-  Result r = empty_result(a, want_lse);
-  if (a.batches() * a.sq == 0 || (a.dv == 0 && !want_lse)) return r;
-  const std::int64_t item = a.query.dtype == ScalarType::Double ? 8 : a.query.dtype == ScalarType::Float ? 4 : 2;
-
+/// `most`: batch dims that a launch takes.
+Described describe(const Call& a, std::size_t most) {
   std::array<Shape, kOperands> strides = strides_of(a);
-  Arguments k;
+  Described call;
+  Arguments& k = call.arguments;
   k.query = operand(a.query, strides[0]);
   k.key = operand(a.key, strides[1]);
   k.value = operand(a.value, strides[2]);
@@ -158,57 +139,29 @@ Result attention_cuda(const Call& a, bool want_lse) {
   }
   k.output_rows = OutputRows::of(a.sq, a.heads_beside ? a.batch.back() : 0);
   // If key and value share heads differently, or the output's heads lie beside each other, the heads stay a separate last dim.
-  const std::vector<BatchDim> dims = merged(sizes, strides, k.key_group != 1 || k.value_group != 1 || a.heads_beside);
-  const std::array<Operand*, kOperands> operands = {&k.query, &k.key, &k.value, &k.mask, &k.sinks};
-  const std::size_t most = tensor_cores && batch_invariant() ? kTensorMapBatchDims : kMaxBatchDims;
-  const std::size_t own = std::min(dims.size(), most), outer = dims.size() - own;
+  call.dims = merged(sizes, strides, k.key_group != 1 || k.value_group != 1 || a.heads_beside);
+  const std::size_t own = std::min(call.dims.size(), most);
+  call.outer = call.dims.size() - own;
   k.batch_dims = static_cast<int>(own);
-  std::int64_t batches = 1;
+  const std::array<Operand*, kOperands> operands = {&k.query, &k.key, &k.value, &k.mask, &k.sinks};
   for (std::size_t i = 0; i < own; ++i) {
-    batches *= dims[outer + i].size;
-    k.batch_sizes[i] = static_cast<std::uint32_t>(dims[outer + i].size);
-    for (std::size_t o = 0; o < operands.size(); ++o) operands[o]->batch[i] = dims[outer + i].strides[o];
+    const BatchDim& dim = call.dims[call.outer + i];
+    call.batches *= dim.size;
+    k.batch_sizes[i] = static_cast<std::uint32_t>(dim.size);
+    for (std::size_t o = 0; o < operands.size(); ++o) operands[o]->batch[i] = dim.strides[o];
   }
+  return call;
+}
 
-  const SimtProblem problem = {.fp64 = k.dtype == DType::f64,
-                               .batches = batches,
-                               .rows = k.group * a.sq,
-                               .key_begin = a.key_begin(),
-                               .key_end = a.key_end(),
-                               .d = a.d,
-                               .dv = a.dv,
-                               .sm_count = scope.properties().sm_count};
-  std::optional<DecodePlan> decode;
-  if (k.dtype == DType::f32 && wanted != "simt" && !batch_invariant())
-    decode = plan_decode(problem, a.sk, static_cast<std::int64_t>(scope.properties().smem_per_block));
-  const SimtPlan plan = plan_simt(problem);
-  const std::int64_t blocks = decode ? decode->ctas : plan.blocks;
-  check(blocks <= std::numeric_limits<std::int32_t>::max(), a.query.op, "expected fewer than 2^31 tiles of rows, got ", blocks);
-  const SimtTile& tile = kSimtTiles[static_cast<std::size_t>(plan.tile)];
-  k.batches = static_cast<std::uint32_t>(batches);
-  k.row_tiles = static_cast<std::uint32_t>(plan.row_tiles);
-  k.first_split = plan.first_split, k.splits = plan.splits, k.parallel = plan.parallel;
-  std::optional<Tensor> partials;
-  const auto launch_on_cuda_cores = [&] {
-    if (decode) {
-      if (decode->partial_bytes != 0 && !partials) partials = workspace(static_cast<std::size_t>(decode->partial_bytes), a.query);
-      return launch_decode(*decode, k, partials ? partials->data_ptr() : nullptr, scope.stream());
-    }
-    if (plan.partials != 0 && !partials) {  // may be larger than the output, and tensor cores do not need it
-      const std::int64_t rows = plan.partials * k.total_rows(), bytes = tile.element_bytes();
-      partials = workspace(static_cast<std::size_t>(rows * (tile.head_size + 2) * bytes), a.query);
-      char* const base = static_cast<char*>(partials->data_ptr());
-      k.partial_output = base;
-      k.partial_max = base + rows * tile.head_size * bytes;
-      k.partial_sum = base + rows * (tile.head_size + 1) * bytes;
-    }
-    launch_simt(plan, k, scope.stream());
-  };
-  // Batch dims beyond kMaxBatchDims are looped over here.
+/// Calls launch() for every place in the outer batch dims, with the operands and results of that place.
+template <class Launch>
+void each_launch(const Call& a, Described& call, const Result& r, std::int64_t item, const Launch& launch) {
+  Arguments& k = call.arguments;
+  const std::array<Operand*, kOperands> operands = {&k.query, &k.key, &k.value, &k.mask, &k.sinks};
   const std::array<const void*, kOperands> bases = {k.query.data, k.key.data, k.value.data, k.mask.data, k.sinks.data};
   const std::int64_t rows = k.total_rows(), sum_item = item == 8 ? 8 : 4;
   std::int64_t done = 0;
-  for_each(dims, outer, [&](const PerOperand& offset) {
+  for_each(call.dims, call.outer, [&](const PerOperand& offset) {
     for (std::size_t o = 0; o < operands.size(); ++o)
       if (bases[o]) {
         const auto bytes = o < 3 ? item : static_cast<std::int64_t>(size_of(o == 3 ? k.mask_dtype : k.sinks_dtype));
@@ -219,12 +172,104 @@ Result attention_cuda(const Call& a, bool want_lse) {
     k.value.vector = vectorizable(k.value, k.batch_dims, a.dv, item);
     k.output = static_cast<char*>(r.output.data_ptr()) + done * a.dv * item;
     k.lse = r.lse ? static_cast<char*>(r.lse->data_ptr()) + done * sum_item : nullptr;
-    std::array<std::optional<Tensor>, 2> parts;
-    k.failed = fp16_split && !decode ? launch_fp16_split(scope, k, a.precision, a.query, parts) : nullptr;
-    if (!tensor_cores || !launch_on_tensor_cores(scope, k, cores)) launch_on_cuda_cores();
-    scope.check_launch();
+    launch();
     done += rows;
   });
+}
+
+/// CUDA cores, which take every call: decode/ few rows in fp32, else simt/.
+class CudaCores {
+  std::optional<DecodePlan> decode_;
+  SimtPlan plan_;
+  std::optional<Tensor> partials_;
+
+ public:
+  CudaCores(const Call& a, Described& call, const DeviceProperties& gpu, std::string_view wanted) {
+    Arguments& k = call.arguments;
+    const SimtProblem problem = {.fp64 = k.dtype == DType::f64,
+                                 .batches = call.batches,
+                                 .rows = k.group * a.sq,
+                                 .key_begin = a.key_begin(),
+                                 .key_end = a.key_end(),
+                                 .d = a.d,
+                                 .dv = a.dv,
+                                 .sm_count = gpu.sm_count};
+    if (k.dtype == DType::f32 && wanted != "simt" && !batch_invariant())
+      decode_ = plan_decode(problem, a.sk, static_cast<std::int64_t>(gpu.smem_per_block));
+    plan_ = plan_simt(problem);
+    const std::int64_t blocks = decode_ ? decode_->ctas : plan_.blocks;
+    check(blocks <= std::numeric_limits<std::int32_t>::max(), a.query.op, "expected fewer than 2^31 tiles of rows, got ", blocks);
+    k.batches = static_cast<std::uint32_t>(call.batches);
+    k.row_tiles = static_cast<std::uint32_t>(plan_.row_tiles);
+    k.first_split = plan_.first_split, k.splits = plan_.splits, k.parallel = plan_.parallel;
+  }
+  bool decodes() const { return decode_.has_value(); }
+
+  void launch(Arguments& k, const TensorView& like, cudaStream_t stream) {
+    if (decode_) {
+      if (decode_->partial_bytes != 0 && !partials_)
+        partials_ = workspace(static_cast<std::size_t>(decode_->partial_bytes), like);
+      return launch_decode(*decode_, k, partials_ ? partials_->data_ptr() : nullptr, stream);
+    }
+    if (plan_.partials != 0 && !partials_) {  // may be larger than the output, and tensor cores do not need it
+      const SimtTile& tile = kSimtTiles[static_cast<std::size_t>(plan_.tile)];
+      const std::int64_t rows = plan_.partials * k.total_rows(), bytes = tile.element_bytes();
+      partials_ = workspace(static_cast<std::size_t>(rows * (tile.head_size + 2) * bytes), like);
+      char* const base = static_cast<char*>(partials_->data_ptr());
+      k.partial_output = base;
+      k.partial_max = base + rows * tile.head_size * bytes;
+      k.partial_sum = base + rows * (tile.head_size + 1) * bytes;
+    }
+    launch_simt(plan_, k, stream);
+  }
+};
+
+/// The call on copies of operands that tensor cores cannot read; none if they can read all.
+std::optional<Result> by_aligned_copies(const Call& a, bool want_lse) {
+  const std::array<bool, 3> fit = {aligned(a.query, a.key_group == 1 ? 1 : 2), aligned(a.key), aligned(a.value)};
+  if (fit[0] && fit[1] && fit[2]) return {};
+  Call b = a;
+  std::array<Tensor, 3> copies;
+  TensorView* const views[] = {&b.query, &b.key, &b.value};
+  for (std::size_t i = 0; i < copies.size(); ++i)
+    if (!fit[i]) copies[i] = aligned_copy(*views[i]), *views[i] = view(a.query.op, views[i]->name, copies[i]);
+  b.d = b.query.size(-1), b.dv = b.value.size(-1);
+  Result r = attention_cuda(b, want_lse);
+  if (b.dv == a.dv) return r;
+  Result narrow = empty_result(a, false);
+  torch::stable::copy_(narrow.output, torch::stable::narrow(r.output, -1, 0, a.dv));
+  r.output = narrow.output;
+  return r;
+}
+
+}  // namespace
+
+Result attention_cuda(const Call& a, bool want_lse) {
+  const CudaScope scope(a.query);
+  const std::string_view wanted = wanted_plan(a.query.op);
+  const TensorCores cores(scope.properties(), wanted);
+  const bool single = a.query.dtype == ScalarType::Float, half_type = !single && a.query.dtype != ScalarType::Double;
+  const bool tensor_cores = half_type && cores.any();
+  if (tensor_cores && a.d * a.dv * a.sk != 0)
+    if (std::optional<Result> r = by_aligned_copies(a, want_lse)) return *r;
+  Result r = empty_result(a, want_lse);
+  if (a.batches() * a.sq == 0 || (a.dv == 0 && !want_lse)) return r;
+
+  Described call = describe(a, tensor_cores && batch_invariant() ? kTensorMapBatchDims : kMaxBatchDims);
+  Arguments& k = call.arguments;
+  CudaCores cuda(a, call, scope.properties(), wanted);
+  // Whether the fp16 parts can represent a key head depends on all of its rows.
+  const bool fp16_split = cores.wgmma && single && a.precision != Precision::ieee && !batch_invariant() && !cuda.decodes();
+  each_launch(a, call, r,
+              half_type ? 2
+              : single  ? 4
+                        : 8,
+              [&] {
+                std::array<std::optional<Tensor>, 2> parts;
+                k.failed = fp16_split ? launch_fp16_split(scope, k, a.precision, a.query, parts) : nullptr;
+                if (!tensor_cores || !launch_on_tensor_cores(scope, k, cores)) cuda.launch(k, a.query, scope.stream());
+                scope.check_launch();
+              });
   return r;
 }
 

@@ -130,7 +130,7 @@ struct Launch {
   bool operator()(const GemvPlan& plan) const {
     switch (plan.kernel) {
       case GemvKernel::gemv:
-        dispatch_floating(p.dtype, [&]<class T>(Type<T>) { launch_gemv<T>(p, plan, workspace, stream); });
+        (p.dtype == DType::f64 ? launch_gemv<double> : launch_gemv<float>)(p, plan, workspace, stream);
         break;
       case GemvKernel::dot: launch_dot(p, stream); break;
       case GemvKernel::sweep: launch_sweep(p, plan, stream); break;

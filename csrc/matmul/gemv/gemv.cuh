@@ -1,7 +1,7 @@
 // Products with at most kGemvLines rows or columns: the large operand is read once, as a stream.
 //
 //   With few rows, w is B and its lines are columns; with few columns, w is A and its lines are rows; x is the other operand.
-//   Any strides and batch; T in {float, double, half, bf16}; fp32 or fp64 sums.
+//   Any strides and batch; T float or double.
 //
 //   CTA     32 lines of w (one per lane) by all of x, for a range of chunks of k; its warps take chunks in turn.
 //   Warp    streams its chunks of w and x through its own ring of asynchronous copies; no barrier until the end.
@@ -44,8 +44,8 @@ inline constexpr int kPitch = kDepth<T> + kVectorWidth<T>;
 template <class T, int kLines>
 inline constexpr int kStage = 32 * kPitch<T> + kLines * kDepth<T>;
 template <class T, int kLines>
-inline constexpr int kSharedBytes = static_cast<int>(kWarps * kStages * kStage<T, kLines> * sizeof(T) +
-                                                     (kGemvMaxChunks + kWarps) * kLines * 32 * sizeof(Accumulator<T>));
+inline constexpr int kSharedBytes =
+    static_cast<int>(kWarps * kStages * kStage<T, kLines> * sizeof(T) + (kGemvMaxChunks + kWarps) * kLines * 32 * sizeof(T));
 
 /// A warp starts the copy of kLines lines by kDepth of k: to [line][k] with `pitch`, or to [k][line]. Lines from `lines` on
 /// repeat the last one (their sums are not stored); k from `depth` on is zero. `place`: (first line, first k).
@@ -61,10 +61,7 @@ __device__ __forceinline__ void copy(T* shared, const T* place, const Access& ac
       const int line = kAlongK ? across : along, k = kAlongK ? along : across, last = lines - (kAlongK ? 1 : kWidth);
       T* const to = shared + (kAlongK ? line * kLinePitch + k : k * kLines + line);
       const T* const from = place + (line < last ? line : last) * access.line_stride + k * access.k_stride;
-      if constexpr (sizeof(T) * kWidth >= 4)
-        __pipeline_memcpy_async(to, k < depth ? from : place, sizeof(T) * kWidth, k < depth ? 0 : sizeof(T) * kWidth);
-      else
-        *to = k < depth ? *from : T(0.f);
+      __pipeline_memcpy_async(to, k < depth ? from : place, sizeof(T) * kWidth, k < depth ? 0 : sizeof(T) * kWidth);
     }
   };
   if (vectors)
@@ -77,8 +74,8 @@ __device__ __forceinline__ void copy(T* shared, const T* place, const Access& ac
 inline constexpr std::int64_t kExact = 256;
 
 /// kExact: fp32 alone.
-template <bool kExact, class Acc>
-__device__ __forceinline__ void add(Acc& sum, [[maybe_unused]] Acc& off, Acc x, Acc w) {
+template <bool kExact, class T>
+__device__ __forceinline__ void add(T& sum, [[maybe_unused]] T& off, T x, T w) {
   if constexpr (kExact)
     off = plus(off, add_product(sum, x, w));
   else
@@ -89,14 +86,13 @@ __device__ __forceinline__ void add(Acc& sum, [[maybe_unused]] Acc& off, Acc x, 
 
 template <class T, int kLines, bool kAlongK>
 __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_constant__ GemvArguments args) {
-  using Acc = Accumulator<T>;
   constexpr int kDepth = gemv::kDepth<T>, kPitch = gemv::kPitch<T>, kWidth = kVectorWidth<T>, kStages = gemv::kStages;
   extern __shared__ __align__(16) unsigned char shared[];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   T* const ring = reinterpret_cast<T*>(shared) + warp * kStages * gemv::kStage<T, kLines>;
-  Acc* const chunk_sums = reinterpret_cast<Acc*>(reinterpret_cast<T*>(shared) + gemv::kWarps * kStages * gemv::kStage<T, kLines>);
+  T* const chunk_sums = reinterpret_cast<T*>(shared) + gemv::kWarps * kStages * gemv::kStage<T, kLines>;
 
-  Acc* const warp_offs = chunk_sums + kGemvMaxChunks * kLines * 32;  // exact: each warp's rounding errors
+  T* const warp_offs = chunk_sums + kGemvMaxChunks * kLines * 32;  // exact: each warp's rounding errors
 
   const Problem& p = args.simt.problem;
   const Access &wa = args.stream_b ? args.simt.b : args.simt.a, &xa = args.stream_b ? args.simt.a : args.simt.b;
@@ -144,7 +140,7 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
 
 #pragma unroll 1
   for (int s = 0; s < kStages - 1; ++s) start_copy(s);
-  Acc sums[kLines] = {}, off[kLines] = {};
+  T sums[kLines] = {}, off[kLines] = {};
   for (int slot = 0; now.chunk < end; slot = (slot + 1) % kStages) {
     __pipeline_wait_prior(kStages - 2);
     __syncwarp();  // all lanes' copies of this stage have arrived, and all lanes have read the stage that is overwritten next
@@ -165,7 +161,7 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
         for (int j = 0; j < kLines; ++j) {
           const auto xv = load_vector<kWidth>(of_x + j * kDepth + k);
 #pragma unroll
-          for (int i = 0; i < kWidth; ++i) gemv::add<kExact>(sums[j], off[j], convert<Acc>(xv[i]), convert<Acc>(wv[i]));
+          for (int i = 0; i < kWidth; ++i) gemv::add<kExact>(sums[j], off[j], xv[i], wv[i]);
         }
       }
     };
@@ -181,8 +177,8 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
       if (args.simt.splits == 1) {
         chunk_sums[(chunk * kLines + j) * 32 + lane] = sums[j];
       } else if (j < x_lines && lane < lines_here) {
-        const auto partial = [&](std::int64_t plane) -> Acc& {
-          return static_cast<Acc*>(args.simt.partial)[(plane * p.batches + batch) * p.m * p.n + offset(j)];
+        const auto partial = [&](std::int64_t plane) -> T& {
+          return static_cast<T*>(args.simt.partial)[(plane * p.batches + batch) * p.m * p.n + offset(j)];
         };
         partial(chunk) = sums[j];
         if (args.simt.exact) partial(args.simt.chunks + chunk) = off[j], off[j] = 0;
@@ -194,11 +190,11 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
 #pragma unroll
   for (int j = 0; j < kLines; ++j) warp_offs[(warp * kLines + j) * 32 + lane] = off[j];
   __syncthreads();
-  const Epilogue<T, Acc> epilogue = make_epilogue<T, Acc>(p, batch);
+  const Epilogue<T, T> epilogue = make_epilogue<T, T>(p, batch);
   T* const out = static_cast<T*>(p.out) + batch * p.m * p.n;
   for (int j = warp; j < x_lines; j += gemv::kWarps) {
     if (lane >= lines_here) continue;
-    Acc total = chunk_sums[j * 32 + lane];
+    T total = chunk_sums[j * 32 + lane];
     if constexpr (std::is_same_v<T, float>) {
       if (args.simt.exact) {
         Compensated sum{total, 0};
@@ -208,11 +204,8 @@ __global__ void __launch_bounds__(gemv::kThreads, 2) gemv_kernel(const __grid_co
       }
     }
     for (std::int64_t chunk = 1; chunk < end && !args.simt.exact; ++chunk) total += chunk_sums[(chunk * kLines + j) * 32 + lane];
-    const Acc x = args.stream_b ? epilogue.exact(total, j, line) : epilogue.exact(total, line, j);
-    if (p.wide_out)
-      static_cast<Acc*>(p.out)[batch * p.m * p.n + offset(j)] = x;
-    else
-      out[offset(j)] = convert<T>(x);
+    const T x = args.stream_b ? epilogue.exact(total, j, line) : epilogue.exact(total, line, j);
+    out[offset(j)] = x;
   }
 }
 

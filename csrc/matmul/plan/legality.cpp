@@ -91,7 +91,7 @@ Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forc
   const bool short_lines = std::min(p.m, p.n) >= 1 && std::max(p.m, p.n) <= kMostLines, hopper = gpu.major == 9 && short_lines,
              rounded = !p.factor && !p.wide_out,  // results that every family stores
       any_k = hopper && p.k >= 1 && rounded, tma = any_k && p.k <= kMostLines;
-  return {.gemv = few && (simt || asked("gemv")),
+  return {.gemv = few && !is_half(p.dtype) && (simt || asked("gemv")),
           .dot = few && (simt || asked("dot")) && serves_dot(p),
           .sweep = few && asked("sweep") && any_k && serves_sweep(p),
           .simt = asked("simt"),

@@ -229,7 +229,6 @@ std::optional<WgmmaPlan> offer_wgmma(const Question& q) {
   const bool fp32 = p.dtype == DType::f32;
   WgmmaPlan plan{};
   plan.parts = fp32 ? split_parts(p.precision) : 0;
-  if (q.forced.empty() && !fp32 && (p.n < 8 || p.k < 16)) return {};  // too little for the tensor cores' tiles, whatever M is
   // For smaller K, a product's own error (2^-22) shows next to the rounding of SGEMM's sum; and one lossy element, which one in
   // 500 lines of normal data has, fails a line of so short a K. Three bf16 parts have no lossy elements.
   const bool alone = p.batch_invariant || p.gated || p.prepared_b;
