@@ -11,9 +11,9 @@ namespace xgemm::matmul {
 namespace {
 
 constexpr double kMmaLaunch = 1.01, kMmaAdd = 0.04;     // a launch; a split's sums, added to those before
-constexpr double kMmaStart = 0.1, kMmaStore = 1.3e-4;   // of a CTA; of an element of C
+constexpr double kMmaStart = 0.27, kMmaStore = 2.23e-5;     // of a CTA; of a byte of C
 constexpr double kReached = 0.82, kTwoParts = 0.79;     // shares of the rate; of that with sums in fp32
-constexpr double kMmaWait = 0.07, kMmaElements = 1.17;  // of a CTA alone on its SM, a k-block's more; time of loads by element
+constexpr double kMmaWait = 0.046, kMmaElements = 1.35;  // of a CTA alone on its SM, a k-block's more; time of loads by element
 
 /// CTAs of a tile that find room on an SM.
 int beside_of(const DeviceProperties& gpu, MmaTile tile) {
@@ -31,7 +31,7 @@ TileInfo on_device(const Question& q, MmaTile tile, double slower) {
   const int size = element_bytes(tile), products = has_two_parts(tile) ? 3 : is_tf32(tile) ? 2 : 1;  // TF32: half the rate
   const double clocks = static_cast<double>(t.m) * t.n * t.k * products / q.machine.mma;
   const double bytes = 1.0 * size * t.k * parts_of(tile) * (g.warps_columns * t.m + g.warps_rows * t.n + t.m + t.n);
-  t.start = kMmaStart + kMmaStore * t.m * t.n;
+  t.start = kMmaStart + kMmaStore * q.size * t.m * t.n;
   t.more = slower * 1e6 / q.machine.clock_hz * std::max(clocks, bytes / kSharedBytes) / kReached;
   if (has_two_parts(tile)) t.more /= kTwoParts;
   t.block = t.more + kMmaWait;
@@ -76,6 +76,7 @@ std::optional<MmaPlan> offer_mma(const Question& q, bool all) {
   const Problem& p = q.p;
   const bool fp32 = p.dtype == DType::f32, others = q.gpu.major == 9 && q.forced.empty() && !all;
   const int parts = fp32 ? split_parts(p.precision) : 0;
+  const bool may_split = !p.batch_invariant && (fp32 || !others);  // else K is too short to pay for a launch
   const auto wanted = forced_splits(q.forced);
   Least<MmaPlan> least;
   each_tile<MmaTile>(kMmaTiles, q.forced, [&](MmaTile tile, const TileInfo& of) {
@@ -105,7 +106,7 @@ std::optional<MmaPlan> offer_mma(const Question& q, bool all) {
     };
     if (wanted) return *wanted >= least_splits && *wanted <= blocks ? consider(*wanted) : void();
     consider(least_splits);
-    for (int ctas = 1; !p.batch_invariant && ctas <= beside; ++ctas)  // an SM
+    for (int ctas = 1; may_split && ctas <= beside; ++ctas)  // an SM
       for (std::int64_t splits = std::min(blocks, q.gpu.sm_count * ctas / tiles); splits > least_splits; splits /= 2)
         consider(splits);
   });
