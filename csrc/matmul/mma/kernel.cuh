@@ -142,16 +142,17 @@ __global__ void __launch_bounds__(geometry(kTile).threads(), info(kTile).per_sm)
   const int blocks = (tile.depth + Shape::kBlockK - 1) / Shape::kBlockK, whole = tile.depth / Shape::kBlockK;
   int copied = 0, filling = 0, reading = 0;  // a block's number; offsets of slots
   const auto after = [](int slot) { return slot + Shape::kSlot == kStages * Shape::kSlot ? 0 : slot + Shape::kSlot; };
-  const auto panel_b = [&] { return ring + filling + Shape::kParts * Shape::A::kBytes; };
+  const auto panel_b = [&](int slot) { return ring + slot + Shape::kParts * Shape::A::kBytes; };
   /// What step kStep copies of a block: the rest of a step's instructions hide so many copies.
   const auto copy = [&]<int kStep>() {
     constexpr int kOf = Shape::kSteps - 1, kA = CopiesA::kCopies, kB = CopiesB::kCopies;
     of_a.template issue<kA * kStep / kOf, kA*(kStep + 1) / kOf>(ring + filling, copied < whole);
-    of_b.template issue<kB * kStep / kOf, kB*(kStep + 1) / kOf>(panel_b(), copied < whole);
+    of_b.template issue<kB * kStep / kOf, kB*(kStep + 1) / kOf>(panel_b(filling), copied < whole);
   };
   const auto copied_all = [&] {
-    of_a.finish(ring + filling, copied < whole, copied < blocks);
-    of_b.finish(panel_b(), copied < whole, copied < blocks);
+    const int before = (filling == 0 ? kStages * Shape::kSlot : filling) - Shape::kSlot;
+    of_a.finish(ring + filling, ring + before, copied < whole, copied < blocks);
+    of_b.finish(panel_b(filling), panel_b(before), copied < whole, copied < blocks);
     ++copied, filling = after(filling);
     cp_async_commit();  // an empty group too: the wait counts groups
   };

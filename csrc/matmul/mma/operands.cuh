@@ -63,8 +63,8 @@ class WholeCopies {
       cp_async_if(panel + p * Panel::kBytes + to + row * (kStep * Panel::kRow), from + p * part, rows >> row & 1);
     }
   }
-  /// The block, if it exists and issue() did not copy it; then the next block.
-  __device__ __forceinline__ void finish(unsigned char* panel, bool on, bool exists) {
+  /// The block, if it exists and issue() did not copy it; then the next block. `before`: the panel of the block before it.
+  __device__ __forceinline__ void finish(unsigned char* panel, unsigned char*, bool on, bool exists) {
     if (exists && !on) {
       const char* x = from - (kCount - 1) * row_step;
 #pragma unroll 1
@@ -90,11 +90,11 @@ class AnyCopies {
   static constexpr int kSize = sizeof(T), kWords = Panel::kBytes / 4 / Shape::kThreads;
   static constexpr bool kElements = kSize == 2;
   static_assert(Shape::kParts == 1 && (!kElements || Shape::kStages >= 4), "elements are stored two blocks ahead");
-  const char* block;               // the next one
-  const std::int64_t ld, advance;  // bytes to the next row, and to the next block
+  const char* block;      // the next one
+  const std::int64_t ld;  // bytes to the next row
   const int piece;
-  int rows, along;                   // in bounds from the next block on: rows, and elements of a row
-  unsigned char* waiting = nullptr;  // where the elements in flight go
+  int rows, along;       // in bounds from the next block on: rows, and elements of a row
+  bool waiting = false;  // are elements in flight?
   std::uint16_t low[kElements ? kWords : 1], high[kElements ? kWords : 1];
 
   /// f(i, row, byte in the row) of each piece of kPiece bytes that this thread copies; neighbouring threads copy neighbours.
@@ -106,23 +106,34 @@ class AnyCopies {
 #pragma unroll
     for (int i = 0; i < Panel::kRows / kTurn; ++i) f(i, row + i * kTurn, byte);
   }
+  /// The same with the piece's address. One after another: addresses that were computed before take registers.
+  template <int kPiece, class F>
+  __device__ __forceinline__ void each_address(const F& f) const {
+    constexpr int kPer = Panel::kRow / kPiece, kTurn = Shape::kThreads / kPer;
+    const char* from = block + static_cast<int>(threadIdx.x / kPer) * ld + static_cast<int>(threadIdx.x % kPer) * kPiece;
+    each<kPiece>([&](int i, int row, int byte) {
+      f(i, row, byte, from);
+      from += kTurn * ld;
+      asm volatile("" : "+l"(from));
+    });
+  }
   template <int kPiece>
   __device__ __forceinline__ void copy(unsigned char* panel) const {
-    each<kPiece>([&](int, int row, int byte) {
+    each_address<kPiece>([&](int, int row, int byte, const char* from) {
       const int bytes = row < rows ? min(max(kSize * (along - byte / kSize), 0), kPiece) : 0;
-      cp_async<kPiece>(panel + Panel::place(row, byte / 16) + byte % 16, block + row * ld + byte, bytes);
+      cp_async<kPiece>(panel + Panel::place(row, byte / 16) + byte % 16, from, bytes);
     });
   }
   __device__ __forceinline__ void load() {
-    each<4>([&](int i, int row, int byte) {
-      const auto* const from = reinterpret_cast<const std::uint16_t*>(block + row * ld + byte);
-      low[i] = row < rows && byte / 2 < along ? from[0] : std::uint16_t{0};
-      high[i] = row < rows && byte / 2 + 1 < along ? from[1] : std::uint16_t{0};
+    each_address<4>([&](int i, int row, int byte, const char* from) {
+      const auto* const pair = reinterpret_cast<const std::uint16_t*>(from);
+      low[i] = row < rows && byte / 2 < along ? pair[0] : std::uint16_t{0};
+      high[i] = row < rows && byte / 2 + 1 < along ? pair[1] : std::uint16_t{0};
     });
   }
-  __device__ __forceinline__ void store() const {
+  __device__ __forceinline__ void store(unsigned char* panel) const {
     each<4>([&](int i, int row, int byte) {
-      *reinterpret_cast<std::uint32_t*>(waiting + Panel::place(row, byte / 16) + byte % 16) =
+      *reinterpret_cast<std::uint32_t*>(panel + Panel::place(row, byte / 16) + byte % 16) =
           low[i] | static_cast<std::uint32_t>(high[i]) << 16;
     });
   }
@@ -130,18 +141,13 @@ class AnyCopies {
  public:
   static constexpr int kCopies = 0;  // that issue() is asked for
   __device__ __forceinline__ AnyCopies(const MmaOperand& x, const char* begin, std::int64_t ld, int lines, int depth)
-      : block(begin),
-        ld(ld),
-        advance(kAlongK ? kSize * Shape::kBlockK : Shape::kBlockK * ld),
-        piece(x.bytes),
-        rows(kAlongK ? lines : depth),
-        along(kAlongK ? depth : min(lines, kLines)) {}
+      : block(begin), ld(ld), piece(x.bytes), rows(kAlongK ? lines : depth), along(kAlongK ? depth : min(lines, kLines)) {}
   template <int kFirst, int kLast>
   __device__ __forceinline__ void issue(unsigned char*, bool) {}
-  __device__ __forceinline__ void finish(unsigned char* panel, bool, bool exists) {
+  __device__ __forceinline__ void finish(unsigned char* panel, unsigned char* before, bool, bool exists) {
     if (kElements && piece == 2) {
-      if (waiting) store();
-      waiting = exists ? panel : nullptr;
+      if (waiting) store(before);
+      waiting = exists;
     }
     if (exists) {
       if (piece == 16)
@@ -153,7 +159,7 @@ class AnyCopies {
       else if constexpr (kElements)
         load();
     }
-    block += advance;
+    block += kAlongK ? kSize * Shape::kBlockK : Shape::kBlockK * ld;
     (kAlongK ? along : rows) -= Shape::kBlockK;
   }
 };

@@ -10,9 +10,9 @@
 namespace xgemm::matmul {
 namespace {
 
-constexpr double kMmaLaunch = 1.01, kMmaAdd = 0.04;     // a launch; a split's sums, added to those before
-constexpr double kMmaStart = 0.27, kMmaStore = 2.23e-5;     // of a CTA; of a byte of C
-constexpr double kReached = 0.82, kTwoParts = 0.79;     // shares of the rate; of that with sums in fp32
+constexpr double kMmaLaunch = 1.01, kMmaAdd = 0.04;      // a launch; a split's sums, added to those before
+constexpr double kMmaStart = 0.27, kMmaStore = 2.23e-5;  // of a CTA; of a byte of C
+constexpr double kReached = 0.82, kTwoParts = 0.79;      // shares of the rate; of that with sums in fp32
 constexpr double kMmaWait = 0.046, kMmaElements = 1.35;  // of a CTA alone on its SM, a k-block's more; time of loads by element
 
 /// CTAs of a tile that find room on an SM.
@@ -88,7 +88,8 @@ std::optional<MmaPlan> offer_mma(const Question& q, bool all) {
                        blocks = std::max<std::int64_t>(1, ceil_div(p.k, of.k)),
                        least_splits = ceil_div(blocks, kMostLines / of.k);
     if (rows > kMostLines / columns / p.batches) return;
-    MmaPlan plan{.tile = tile, .parts = tf32 ? 0 : parts};
+    MmaPlan plan{};
+    plan.tile = tile, plan.parts = tf32 ? 0 : parts;
     const double copies = place_operands(q, plan);
     if (others && !fp32 && too_long_for_mma(p, plan.bytes_a < 16 || plan.bytes_b < 16)) return;
     double slower = 1;

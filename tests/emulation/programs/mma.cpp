@@ -21,10 +21,21 @@ bool check(std::uint64_t seed) {
   asked.precision = Precision::high;
   auto plan = offer_mma({asked, kGpu, kInfo.name});
   if (!plan || plan->a.copied || plan->b.copied) return false;
-  plan->splits = 1, plan->split_blocks = ceil_div(k, kInfo.k);
+  const auto blocks = static_cast<int>(ceil_div(k, kInfo.k));
+  plan->split_blocks = random.one_in(3) ? random(1, blocks) : blocks, plan->splits = ceil_div(blocks, plan->split_blocks);
+  const std::int64_t elements = asked.batches * m * n;
+  Buffer<float> partials(static_cast<std::size_t>(plan->splits * elements), NAN);
   emulation::launch_options() = {.seed = seed};
   product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), is_tf32(kTile) ? 0x1p-10 : k * 0x1p-24,
-                [&](const Problem& p) { launch_mma_tile<T, kTile>(*plan, mma_arguments(p, *plan, nullptr, nullptr), nullptr); });
+                [&](const Problem& p) {
+                  launch_mma_tile<T, kTile>(*plan, mma_arguments(p, *plan, nullptr, partials.data()), nullptr);
+                  for (std::int64_t i = 0; plan->splits > 1 && i < elements; ++i) {
+                    float sum = 0;
+                    for (std::int64_t s = 0; s < plan->splits; ++s) sum += partials[static_cast<std::size_t>(s * elements + i)];
+                    const auto epilogue = make_epilogue<T, float>(p, static_cast<int>(i / (m * n)));
+                    static_cast<T*>(p.out)[i] = epilogue(sum, i / n % m, i % n);
+                  }
+                });
   return true;
 }
 
