@@ -1,3 +1,5 @@
 #include "matmul/mma/launch.cuh"
 
-template void xgemm::matmul::launch_mma_type<half, 2>(const MmaPlan&, const MmaArguments&, cudaStream_t);
+namespace xgemm::matmul {
+template void launch_mma_type<half, 2>(const MmaPlan&, const MmaArguments&, cudaStream_t);
+}

@@ -77,6 +77,7 @@ std::optional<MmaPlan> offer_mma(const Question& q, bool all) {
   const bool fp32 = p.dtype == DType::f32, others = q.gpu.major == 9 && q.forced.empty() && !all;
   const int parts = fp32 ? split_parts(p.precision) : 0;
   const bool may_split = !p.batch_invariant && (fp32 || !others);  // else K is too short to pay for a launch
+  constexpr std::int64_t kMostSplits = 512;
   const auto wanted = forced_splits(q.forced);
   Least<MmaPlan> least;
   each_tile<MmaTile>(kMmaTiles, q.forced, [&](MmaTile tile, const TileInfo& of) {
@@ -105,7 +106,7 @@ std::optional<MmaPlan> offer_mma(const Question& q, bool all) {
       least.consider(plan, kMmaLaunch + copies + (split ? add : 0) +
                                q.product(t, tiles, plan.splits, plan.split_blocks * t.k, q.machine.l2_async_bytes));
     };
-    if (wanted) return *wanted >= least_splits && *wanted <= blocks ? consider(*wanted) : void();
+    if (wanted) return *wanted >= least_splits && *wanted <= std::min(blocks, kMostSplits) ? consider(*wanted) : void();
     consider(least_splits);
     for (int ctas = 1; may_split && ctas <= beside; ++ctas)  // an SM
       for (std::int64_t splits = std::min(blocks, q.gpu.sm_count * ctas / tiles); splits > least_splits; splits /= 2)
