@@ -106,14 +106,14 @@ class AnyCopies {
 #pragma unroll
     for (int i = 0; i < Panel::kRows / kTurn; ++i) f(i, row + i * kTurn, byte);
   }
-  /// The same with the piece's address. Computed four at a time: more that were computed before would take registers.
+  /// The same with the piece's address. One after another: addresses that were computed before take registers.
   template <int kPiece, class F>
   __device__ __forceinline__ void each_address(const F& f) const {
     constexpr int kPer = Panel::kRow / kPiece, kTurn = Shape::kThreads / kPer;
     const char* from = block + static_cast<int>(threadIdx.x / kPer) * ld + static_cast<int>(threadIdx.x % kPer) * kPiece;
     each<kPiece>([&](int i, int row, int byte) {
-      f(i, row, byte, from + i % 4 * (kTurn * ld));
-      if (i % 4 == 3) from += 4 * (kTurn * ld);
+      f(i, row, byte, from);
+      from += kTurn * ld;
       asm volatile("" : "+l"(from));
     });
   }

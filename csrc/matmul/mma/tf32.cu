@@ -1,5 +1,3 @@
 #include "matmul/mma/launch.cuh"
 
-namespace xgemm::matmul {
-template void launch_mma_type<float, 1>(const MmaPlan&, const MmaArguments&, cudaStream_t);
-}
+template void xgemm::matmul::launch_mma_type<float, 1>(const MmaPlan&, const MmaArguments&, cudaStream_t);
