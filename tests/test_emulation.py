@@ -47,7 +47,6 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
         ("fp64", PLANNERS),
         ("bf16x3", [CSRC / "matmul" / "bf16x3" / "launch.cu", *PLANNERS]),
         ("mma", PLANNERS),
-        ("large", PLANNERS),
         ("wgmma_products", WGMMA_PRODUCTS),
         ("sliced", SLICED),
         ("softmax", SOFTMAX),

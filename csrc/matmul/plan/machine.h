@@ -12,14 +12,14 @@ namespace xgemm::matmul {
 /// Bytes per second of an H200, fitted to benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs).
 struct Machine {
   int sm_count;
-  double read_bytes = 4.0e12;            ///< operands read once by many CTAs, C, and copies of operands (fp16_split/)
-  double strips_bytes = 1.8e12;          ///< the pass into fp16 parts of operands contiguous along their lines
-  double l2_tma_bytes = 1.16e13;         ///< of all SMs: boxes of TMA
-  double l2_async_bytes = 7.92e12;       ///< of all SMs: cp.async
-  double join_bytes = 3.65e10;           ///< of a CTA: partial sums of splits, written and read
-  double clock_hz{};                     ///< under load
-  double mma{}, fma{};                   ///< as ArchitectureRates
-  double mma_slower{1}, cuda_slower{1};  ///< time of tiles on tensor cores and CUDA cores, relative to an H200's
+  double read_bytes = 4.0e12;       ///< operands read once by many CTAs, C, and copies of operands (fp16_split/)
+  double strips_bytes = 1.8e12;     ///< the pass into fp16 parts of operands contiguous along their lines
+  double l2_tma_bytes = 1.16e13;    ///< of all SMs: boxes of TMA
+  double l2_async_bytes = 7.92e12;  ///< of all SMs: cp.async
+  double join_bytes = 3.65e10;      ///< of a CTA: partial sums of splits, written and read
+  double clock_hz{};                ///< under load
+  double mma{}, fma{};              ///< as ArchitectureRates
+  double cuda_slower{1};            ///< time of tiles on CUDA cores, relative to an H200's
 };
 
 /// Multiply-adds a clock and SM: fp32 on CUDA cores; mma.sync of 16 bits with fp32 sums (of GeForce cards; their professional
@@ -43,7 +43,6 @@ inline Machine machine_of(const DeviceProperties& gpu) {
   const bool hopper = gpu.major == 9;
   const double clock = hopper || gpu.clock_hz <= 0 ? kH200Clock : 0.9 * gpu.clock_hz;
   machine.clock_hz = clock, machine.mma = rates->mma, machine.fma = rates->fma;
-  machine.mma_slower = kH200Rates.mma * kH200Clock / (rates->mma * clock);
   machine.cuda_slower = kH200Rates.fma * kH200Clock / (rates->fma * clock);
   if (!hopper) machine.l2_async_bytes *= clock * gpu.sm_count / (kH200Clock * 132);
   if (gpu.memory_bytes_per_second <= 0) return machine;

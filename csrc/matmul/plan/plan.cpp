@@ -14,9 +14,8 @@ Candidate fastest(const Question& q) {
   };
   consider(offer_fp64(q)), consider(offer_mma(q)), consider(offer_sliced(q));
   consider(offer_tf32(q)), consider(offer_bf16x3(q)), consider(offer_wgmma(q));
-  if (!is_hopper(q) || !q.forced.empty()) consider(offer_large(q));
   const std::optional<Candidate> cuda = offer_cuda_cores(q);
-  if (!best && !cuda) return *offer_large({q.p, q.gpu});                               // serves every problem of half precision
+  if (!best && !cuda) return *offer_mma({q.p, q.gpu}, true);
   const bool always = !q.forced.empty() || (is_hopper(q) && q.p.dtype != DType::f32);  // wgmma reads few rows as fast
   return best && (!cuda || always || seconds(*best) <= seconds(*cuda)) ? *best : *cuda;
 }
@@ -26,8 +25,8 @@ Candidate fastest(const Question& q) {
 Candidate fastest_invariant(const Question& q) {
   const auto offer = [](const Question& x) -> std::optional<Candidate> {
     if (const auto wgmma = offer_wgmma(x)) return *wgmma;
-    const auto large = is_hopper(x) && !is_half(x.p.dtype) ? std::nullopt : offer_large(x);
-    return large ? std::optional<Candidate>(*large) : std::nullopt;
+    const auto mma = is_hopper(x) && !is_half(x.p.dtype) ? std::nullopt : offer_mma(x, true);
+    return mma ? std::optional<Candidate>(*mma) : std::nullopt;
   };
   const Problem many_rows = with_many_rows(q.p);
   const Question many(many_rows, q.gpu);
@@ -43,7 +42,7 @@ Candidate fastest_invariant(const Question& q) {
 /// Kernels that take any strides. fp64's tiles are always faster than CUDA cores, and so for any M.
 Candidate plain(const Question& q) {
   if (const auto fp64 = offer_fp64(q)) return *fp64;
-  if (const auto large = is_half(q.p.dtype) ? offer_large({q.p, q.gpu}) : std::nullopt) return *large;
+  if (is_half(q.p.dtype)) return *offer_mma({q.p, q.gpu}, true);
   return *offer_cuda_cores(q);
 }
 

@@ -1,0 +1,3 @@
+#include "matmul/mma/launch.cuh"
+
+template void xgemm::matmul::launch_mma_type<half, 2>(const MmaPlan&, const MmaArguments&, cudaStream_t);
