@@ -16,8 +16,9 @@ Candidate fastest(const Question& q) {
   consider(offer_tf32(q)), consider(offer_bf16x3(q)), consider(offer_wgmma(q));
   if (!is_hopper(q) || !q.forced.empty()) consider(offer_large(q));
   const std::optional<Candidate> cuda = offer_cuda_cores(q);
-  if (!best && !cuda) return *offer_large({q.p, q.gpu});                               // serves every problem of half precision
-  const bool always = !q.forced.empty() || (is_hopper(q) && q.p.dtype != DType::f32);  // wgmma reads few rows as fast
+  if (!best && !cuda) return *offer_large({q.p, q.gpu});                            // serves every problem of half precision
+  const bool always = !q.forced.empty() || (is_hopper(q) && is_half(q.p.dtype)) ||  // wgmma reads few rows as fast
+                      (q.p.dtype == DType::f64 && q.p.n > kGemvLines);
   return best && (!cuda || always || seconds(*best) <= seconds(*cuda)) ? *best : *cuda;
 }
 
