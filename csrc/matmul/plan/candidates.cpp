@@ -219,7 +219,7 @@ std::optional<Fp64Plan> offer_fp64(const Question& q) {
     const auto consider = [&](std::int64_t of_cta) {  // k-blocks
       const std::int64_t splits = ceil_div(blocks, of_cta), segment = p.batch_invariant ? ordered : of_cta,
                          segments = ceil_div(blocks, segment), sums = splits > 1 ? p.m * p.n * p.batches * segments : 0;
-      if ((wanted && splits != *wanted) || (splits == 1 && segments > 1 && !has_totals(tile))) return;
+      if ((wanted && splits != *wanted) || (p.batch_invariant && segments > 1 && !has_totals(tile))) return;
       least.consider({tile, blocks, segment, of_cta, splits, 8 * sums, 0},
                      kFp64Launch + q.product(t, tiles, splits, of_cta * kFp64TileK, q.machine.l2_async_bytes) +
                          (splits > 1 ? kNextLaunch + q.move(16 * static_cast<double>(sums)) : 0));
