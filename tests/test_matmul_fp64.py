@@ -17,7 +17,7 @@ def has_fp64_units() -> bool:
     return torch.cuda.is_available() and architecture(torch.device("cuda")) in ((8, 0), (9, 0), (10, 0))
 
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_fp64_units(), reason="needs tensor cores with units of fp64")]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_fp64_units(), reason="needs fp64 tensor cores")]
 
 
 @pytest.mark.sanitize

@@ -23,7 +23,7 @@ def test_three_products_in_fp16_gain_on_an_a100_alone_of_the_small_cards() -> No
 
 
 def test_fp64_takes_tensor_cores_where_they_are_faster_than_cuda_cores() -> None:
-    """An A100 has 32 multiply-adds a clock and SM on CUDA cores and 64 by mma.sync, cards with few units two on each."""
+    """An A100 has 32 multiply-adds a clock and SM on CUDA cores and 64 by mma.sync, GeForce cards two on both."""
     for gpu in predict.GPUS[:5]:
         cuda_cores = 2e-12 * (32 if gpu.arch == 80 else 2) * gpu.sm_count * gpu.clock_hz
         assert (predict.headline(gpu)["matmul float64 4096^3"][1] > cuda_cores) == (gpu.arch == 80), gpu.name
