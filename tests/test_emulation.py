@@ -45,6 +45,7 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
     [
         ("tf32", PLANNERS),
         ("fp64", PLANNERS),
+        ("fp64_m8n8k4", PLANNERS),
         ("bf16x3", [CSRC / "matmul" / "bf16x3" / "launch.cu", *PLANNERS]),
         ("mma", PLANNERS),
         ("wgmma_products", WGMMA_PRODUCTS),

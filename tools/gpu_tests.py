@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ["csrc", "tests", "torch_ext"]
 OURS = "5xgemm"  # in the mangled name of every kernel in our namespace
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # an access outside a tensor is one outside an allocation
-# Mbarriers. Without a number synccheck overflowed in fp64_mma, where two instructions initialise 16 of a block;
+# Mbarriers. Without a number synccheck overflowed where two instructions initialised 16 of a block;
 # with 64 it did so in some orders of the tests.
 MBARRIERS = ["--num-cuda-barriers", "512"]
 SANITIZERS: dict[str, tuple[list[str], dict[str, str]]] = {

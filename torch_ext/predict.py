@@ -65,7 +65,7 @@ def headline(gpu: Gpu) -> dict[str, tuple[float, float, str]]:
     cases: dict[str, tuple[float, float, str]] = {}
     for n, dtype, precision in (
         *((4096, "bfloat16", "highest"), (8192, "bfloat16", "highest")),
-        *((4096, "float32", "highest"), (4096, "float32", "high")),
+        *((4096, "float32", "highest"), (4096, "float32", "high"), (4096, "float64", "highest")),
     ):
         seconds = product(gpu, n, n, n, dtype, precision)
         words = f" {precision}" if dtype == "float32" else ""

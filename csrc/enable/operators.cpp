@@ -11,6 +11,7 @@
 #include "enable/answer.h"
 #include "enable/attention.h"
 #include "matmul/ops.h"
+#include "matmul/plan/machine.h"
 #include "reduce/ops.h"
 #include "softmax/ops.h"
 #include "torch/register.h"
@@ -38,11 +39,13 @@ Precision precision_of(const TensorView& a) {
   return a.cuda && a.dtype == ScalarType::Float && tf32_allowed() ? Precision::high : Precision::highest;
 }
 
-/// Other GPUs than Hopper: half precision runs on tensor cores, fp32 not slower than torch's CUDA cores; TF32 is torch's.
+/// Other GPUs than Hopper: half precision runs on tensor cores, fp64 too where they have units for it, fp32 not slower than
+/// torch's CUDA cores; TF32 is torch's.
 bool pays([[maybe_unused]] const TensorView& a) {
 #ifdef XGEMM_WITH_CUDA
-  if (a.cuda && !in_order() && device_properties(a.device_index).major != 9)
-    return a.dtype != ScalarType::Double && precision_of(a) == Precision::highest;
+  const DeviceProperties& gpu = device_properties(a.device_index);
+  if (a.cuda && !in_order() && gpu.major != 9)
+    return a.dtype == ScalarType::Double ? matmul::rates_of(gpu).mma_f64 > 0 : precision_of(a) == Precision::highest;
 #endif
   return true;
 }

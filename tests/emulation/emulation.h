@@ -165,6 +165,8 @@ void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool 
 void mma_m16n8(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where);
 /// a[h][i]: row lane / 4 + 8 h, k = 4 i + lane % 4; b[i]: column lane / 4. Multiply-adds in the order of k.
 void mma_f64_m16n8k16(double* d, const double (*a)[4], const double* b, Where where);
+/// a: row lane / 4, k = lane % 4; b: column lane / 4; d[i]: row lane / 4, column 2 (lane % 4) + i.
+void mma_f64_m8n8k4(double* d, double a, double b, Where where);
 
 /// A 16- or 32-bit operand's value.
 float operand_value(MmaType type, std::uint32_t bits);

@@ -80,24 +80,25 @@ void multiply(Arguments32 lanes) {
 
 struct ProductF64 {
   double* d;
-  const double (*a)[4];
-  const double* b;
+  const double *a, *b;
 };
 
+/// 8 kHigh rows, 4 kDeep k.
+template <int kHigh, int kDeep>
 void multiply_f64(Arguments32 lanes) {
-  double a[16][16], b[16][8];
+  double a[8 * kHigh][4 * kDeep], b[4 * kDeep][8];
   for (int lane = 0; lane < 32; ++lane) {
     if (!lanes[lane]) fail("mma of a warp some of whose lanes have exited");
     const ProductF64& p = *static_cast<const ProductF64*>(lanes[lane]);
-    for (int i = 0; i < 4; ++i) {
-      for (int h = 0; h < 2; ++h) a[lane / 4 + 8 * h][4 * i + lane % 4] = p.a[h][i];
+    for (int i = 0; i < kDeep; ++i) {
+      for (int h = 0; h < kHigh; ++h) a[lane / 4 + 8 * h][4 * i + lane % 4] = p.a[kDeep * h + i];
       b[4 * i + lane % 4][lane / 4] = p.b[i];
     }
   }
   for (int lane = 0; lane < 32; ++lane)
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 2 * kHigh; ++i) {
       double& d = static_cast<const ProductF64*>(lanes[lane])->d[i];
-      for (int k = 0; k < 16; ++k) d = std::fma(a[lane / 4 + i / 2 * 8][k], b[k][lane % 4 * 2 + i % 2], d);
+      for (int k = 0; k < 4 * kDeep; ++k) d = std::fma(a[lane / 4 + i / 2 * 8][k], b[k][lane % 4 * 2 + i % 2], d);
     }
 }
 
@@ -117,8 +118,12 @@ void mma_m16n8(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0,
   warp_collective(~0u, &mine, multiply, "mma", where);
 }
 void mma_f64_m16n8k16(double* d, const double (*a)[4], const double* b, Where where) {
-  ProductF64 mine{d, a, b};
-  warp_collective(~0u, &mine, multiply_f64, "mma", where);
+  ProductF64 mine{d, *a, b};
+  warp_collective(~0u, &mine, multiply_f64<2, 4>, "mma", where);
+}
+void mma_f64_m8n8k4(double* d, double a, double b, Where where) {
+  ProductF64 mine{d, &a, &b};
+  warp_collective(~0u, &mine, multiply_f64<1, 1>, "mma", where);
 }
 
 }  // namespace emulation

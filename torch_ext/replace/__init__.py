@@ -29,7 +29,7 @@ def replace(
 
     A call that xgemm does not serve goes to torch as before and is counted with the reason: an input that requires grad
     in grad mode (which also warns, once) or has a forward-mode tangent, dropout in training, a dtype or layout that
-    xgemm does not take, a head size over 256. On a GPU other than Hopper, where xgemm has no tensor-core kernels,
+    xgemm does not take, a head size over 256. Where xgemm has no tensor-core kernels for the GPU and the dtype,
     products and attention stay on torch too, except float32 products in "highest", unless `include` names them.
     Products and attention that xgemm has no operator for are counted as "torch: not covered".
 

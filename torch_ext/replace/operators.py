@@ -13,6 +13,7 @@ OPERATORS = (
 PRODUCTS = frozenset({"linear", "matmul", "addmm", "attention", "multihead_attention"})
 # A forward without submodules that calls none but these is not caught by default.
 REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "argmax", "argmin"})
+FP64_TENSOR_CORES = ((8, 0), (10, 0))  # beside Hopper: csrc/matmul/plan/machine.h has the rates
 
 _architectures: dict[torch.device, tuple[int, int] | None] = {}
 
@@ -31,12 +32,15 @@ def left_to_torch(operator: str, dtype: torch.dtype, device: torch.device) -> st
     """Why the GPU leaves a call to torch, or None.
 
     On compute capability 8.0 and newer half precision runs on tensor cores. In float32 on 9.x (Hopper); elsewhere
-    products in "highest" are ours, on CUDA cores as torch's or faster, TF32 and attention torch's.
+    products in "highest" are ours, on CUDA cores as torch's or faster, TF32 and attention torch's. Products in float64
+    are ours where tensor cores have units for it.
     """
     gpu = _architecture(device) if operator in PRODUCTS else None
     if gpu is None or gpu[0] == 9:
         return None
     if dtype in (torch.float16, torch.bfloat16) and gpu >= (8, 0):
+        return None
+    if dtype is torch.float64 and operator != "attention" and gpu in FP64_TENSOR_CORES:
         return None
     if dtype is torch.float32 and operator != "attention" and default_precision() == "highest":
         return None

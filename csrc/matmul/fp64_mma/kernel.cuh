@@ -1,145 +1,237 @@
-// fp64 products on Hopper's tensor cores (sm_90a): out = epilogue(A B), A m x k, B k x n, any strides, any batch. Sizes, tiles
-// and splits under 2^31. Design: docs/matmul.md.
+// fp64 products on tensor cores: out = epilogue(A B), A m x k, B k x n, any strides, any batch. Sizes, tiles and splits under
+// 2^31. sm_80 and later, where mma.sync in fp64 is faster than CUDA cores (plan/machine.h). Design: docs/matmul.md.
 //
-//   Load    A producer warpgroup copies k-blocks of 16 into a ring: cp.async of 16 bytes if base and strides allow, else of 8.
-//           Of a slot's two mbarriers, one says that its copies have landed, one that all consumers have read it.
+//   Load    All warps copy k-blocks of 16 into a ring of slots: cp.async of 16 bytes if base and strides allow, else of 8.
 //   Shared  [line][k] if the operand is contiguous along k, else [k][line]; read one element at a time, without bank conflicts.
-//   Order   plan.h: segments of k, each from zero, added in order: by the CTA, which keeps a total beside the ring, or by
-//           fp64_finish if several CTAs share a tile's k.
-//   Store   alpha and bias alone from registers; else through the warp's own shared memory, whole sectors along a row.
+//   Order   plan.h: segments of k, each from zero, added in order: by the CTA in registers, or by fp64_finish.
+//   Store   alpha alone from registers; other epilogues through shared memory, where a thread finds its own sums by index.
 //
-// Floors: 2 m n k flop at 256 per cycle and SM (67 TFLOP/s on an H200); bytes of A, B and C once. Per k, shared memory supplies
-// 640 bytes to a warp of 48 x 32, at 53 of its 128 bytes per cycle; CTAs of 96 x 64 take 27 bytes per cycle and SM from L2.
+// Floors: 2 m n k flop at 256 per cycle and SM of Hopper (67 TFLOP/s on an H200), 128 on an A100; bytes of A, B and C once. Per
+// k, shared memory supplies 768 bytes to a warp of 32 x 64; CTAs of 64 x 128 take 24 bytes per cycle and SM from L2.
 #pragma once
+#include "device/mma_f64.cuh"
 #include "device/ptx/grid.cuh"
-#include "device/ptx/mma_f64.cuh"
-#include "device/ptx/warpgroup.cuh"
-#include "matmul/fp64_mma/store.cuh"
+#include "device/tile_order.cuh"
+#include "device/vector.cuh"
+#include "matmul/epilogue/apply.cuh"
+#include "matmul/fp64_mma/panel.cuh"
 
 namespace xgemm::matmul {
 
+struct Fp64Arguments {
+  Problem problem;
+  bool vectors_a, vectors_b;  ///< 16 bytes per copy, else 8
+  bool plain;                 ///< nothing but alpha in the epilogue
+  unsigned rows, columns;     ///< tiles of a batch
+  int blocks, segment;        ///< k-blocks of K, of a segment
+  int split_blocks;           ///< k-blocks of a split, which are gridDim.y
+  double* partial;            ///< [segment][batch][m][n] if CTAs share a tile's k
+};
+
+namespace fp64_detail {
+
 template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
-__global__ void __launch_bounds__(geometry(kTile).threads(), geometry(kTile).per_sm)
+struct Shape {
+  static constexpr TileInfo kInfo = info(kTile);
+  static constexpr Fp64Geometry kGeometry = geometry(kTile);
+  static constexpr int kThreads = kGeometry.threads(), kSlots = kGeometry.slots;
+  static constexpr int kRows = kInfo.m / kGeometry.warps_rows, kColumns = kInfo.n / kGeometry.warps_columns;  // of a warp
+  static constexpr int kHigh = kRows / 16, kWide = kColumns / 8;                                              // mmas of a warp
+  static_assert(kWide % 2 == 0);  // B's fragments alternate between two sets of registers
+  using A = Panel<kInfo.m, kAlongKA, kThreads>;
+  using B = Panel<kInfo.n, kAlongKB, kThreads>;
+  static constexpr int kSlot = A::kDoubles + B::kDoubles, kRing = kSlots * kSlot, kBytes = 8 * kRing;
+  static_assert(kInfo.per_sm * (kBytes + 1024) <= 164 * 1024 && kRing >= kInfo.m * kInfo.n);
+  /// Element 2 h + c of [i][j] is row 16 i + lane / 4 + 8 h, column 8 j + 2 (lane % 4) + c.
+  using Sums = double[kHigh][kWide][4];
+};
+
+/// A CTA's tile, and where in it the thread's first sum lies.
+struct Place {
+  std::int64_t batch;
+  int row, column, thread_row, thread_column;
+};
+template <class Shape>
+__device__ __forceinline__ Place place_of(const Fp64Arguments& g) {
+  constexpr unsigned kGroup = 12;  // rows of tiles
+  constexpr int kAcross = Shape::kGeometry.warps_columns;
+  const TilePlace tile = tile_at<kGroup>(blockIdx.x, g.rows, g.columns);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  return {tile.batch, static_cast<int>(tile.row) * Shape::kInfo.m, static_cast<int>(tile.column) * Shape::kInfo.n,
+          warp / kAcross * Shape::kRows + lane / 4, warp % kAcross * Shape::kColumns + lane % 4 * 2};
+}
+
+/// Calls f(pair of sums, row, column) for the thread's pairs, relative to its first.
+template <class Shape, class F>
+__device__ __forceinline__ void each_pair(typename Shape::Sums& sums, const F& f) {
+#pragma unroll
+  for (int i = 0; i < Shape::kHigh; ++i)
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (int j = 0; j < Shape::kWide; ++j) f(reinterpret_cast<double(&)[2]>(sums[i][j][2 * h]), 16 * i + 8 * h, 8 * j);
+}
+
+/// Stores a pair of a row of length n; of its columns `left` are in bounds.
+__device__ __forceinline__ void store_pair(double* to, const double (&x)[2], int left, std::int64_t n) {
+  if (n % 2 == 0) {  // the base is the allocator's, so every pair is aligned and whole
+    if (left > 0) store_vector(to, Vector<double, 2>{{x[0], x[1]}});
+  } else {
+    if (left > 0) to[0] = x[0];
+    if (left > 1) to[1] = x[1];
+  }
+}
+
+/// Stores sums times `alpha` to `to`, C or a segment's in the workspace.
+template <class Shape>
+__device__ __forceinline__ void store_plain(typename Shape::Sums& sums, const Problem& p, const Place& place, double* to,
+                                            double alpha) {
+  const int row = place.row + place.thread_row, column = place.column + place.thread_column;
+  const int rows = static_cast<int>(p.m) - row, columns = static_cast<int>(p.n) - column;
+  to += (place.batch * p.m + row) * p.n + column;
+  each_pair<Shape>(sums, [&](const double(&sum)[2], int r, int c) {
+    if (r < rows) store_pair(to + r * p.n + c, {scaled(alpha, sum[0]), scaled(alpha, sum[1])}, columns - c, p.n);
+  });
+}
+
+/// Stores C with any epilogue. Registers have no run-time index, shared memory has: `own`, pairs 2 kThreads apart.
+template <class Shape>
+__device__ __forceinline__ void store(typename Shape::Sums& sums, const Problem& p, const Place& place, double* own) {
+  const int row0 = place.row + place.thread_row, column0 = place.column + place.thread_column;
+  const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
+  double* at = own;
+  each_pair<Shape>(sums, [&](const double(&sum)[2], int, int) {
+    store_vector(at, Vector<double, 2>{{sum[0], sum[1]}});
+    at += 2 * Shape::kThreads;
+  });
+  const auto e = make_epilogue<double, double>(p, place.batch);
+  double* const out = static_cast<double*>(p.out) + place.batch * p.m * p.n;
+#pragma unroll 1
+  for (int i = 0; i < Shape::kRows / 8 * Shape::kWide; ++i) {
+    const std::int64_t row = row0 + 8 * (i / Shape::kWide);
+    const int column = column0 + 8 * (i % Shape::kWide);
+    if (row >= m || column >= n) continue;
+    const std::int64_t columns[2] = {column, min(column + 1, n - 1)};
+    const auto sum = load_vector<2>(own + 2 * Shape::kThreads * i);
+    double x[2] = {scaled(e.alpha, sum[0]), scaled(e.alpha, sum[1])};
+    apply<double>(
+        x, e, [&](int c) { return e.c[row * e.c_row + columns[c] * e.c_col]; },
+        [&](int c) { return e.bias[columns[c] * e.bias_col]; },
+        [&](int c) { return e.residual[row * e.residual_row + columns[c] * e.residual_col]; });
+    if (e.factor) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) x[c] = fma(x[c], e.factor[row * e.factor_row + columns[c]], 0.);
+    }
+    store_pair(out + row * p.n + column, x, n - column, p.n);
+  }
+}
+
+}  // namespace fp64_detail
+
+template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
+__global__ void __launch_bounds__(geometry(kTile).threads(), info(kTile).per_sm)
     fp64_mma(const __grid_constant__ Fp64Arguments g) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = fp64_detail::Shape<kTile, kAlongKA, kAlongKB>;
+  using namespace fp64_detail;
+  using Shape = Shape<kTile, kAlongKA, kAlongKB>;
   using A = typename Shape::A;
   using B = typename Shape::B;
-  constexpr Fp64Geometry kInfo = Shape::kInfo;
-  constexpr int kMostSlots = fp64_detail::kMostSlots, kHigh = Shape::kHigh, kWide = Shape::kWide;
-  extern __shared__ __align__(128) unsigned char shared_memory[];
-  const Pipeline<kMostSlots> pipeline{reinterpret_cast<ptx::Barrier*>(shared_memory)};
-  double* const ring = reinterpret_cast<double*>(shared_memory + fp64_detail::kPipelineBytes);
-  const int slots = g.totals ? kInfo.slots_beside_totals : kInfo.slots;
-
-  if (threadIdx.x < kMostSlots) {
-    ptx::barrier_init(&pipeline.full[threadIdx.x], Fp64Geometry::kProducers);
-    ptx::barrier_init(&pipeline.empty[threadIdx.x], kInfo.consumers());
-    ptx::fence_barrier_init();
-  }
+  constexpr int kHigh = Shape::kHigh, kWide = Shape::kWide, kSlots = Shape::kSlots;
+  extern __shared__ __align__(128) double ring[];
   const Problem& p = g.problem;
-  const fp64_detail::Item<Shape> item(g);
-  const int first = item.split * g.split_blocks, end = min(g.blocks, first + g.split_blocks);
+  const Place place = place_of<Shape>(g);
+  const int first = static_cast<int>(blockIdx.y) * g.split_blocks, end = min(g.blocks, first + g.split_blocks);
   const std::int64_t k0 = std::int64_t{first} * kFp64TileK;
+  const int depth = static_cast<int>(p.k - k0);
   const auto start = [&](const Operand& x, std::int64_t line, std::int64_t line_stride, std::int64_t k_stride) {
-    return static_cast<const double*>(x.data) + (item.batch ? batch_offset(p, x, item.batch) : 0) + line * line_stride +
+    return static_cast<const double*>(x.data) + (place.batch ? batch_offset(p, x, place.batch) : 0) + line * line_stride +
            k0 * k_stride;
   };
-  A of_a(start(p.a, item.row, p.a.row_stride, p.a.col_stride), p.a.row_stride, p.a.col_stride, static_cast<int>(p.m) - item.row,
-         g.vectors_a);
-  B of_b(start(p.b, item.column, p.b.col_stride, p.b.row_stride), p.b.col_stride, p.b.row_stride,
-         static_cast<int>(p.n) - item.column, g.vectors_b);
-  PipelineState<kMostSlots> filling, reading;
-  __syncthreads();
+  A of_a(start(p.a, place.row, p.a.row_stride, p.a.col_stride), p.a.row_stride, p.a.col_stride, static_cast<int>(p.m) - place.row,
+         depth, g.vectors_a);
+  B of_b(start(p.b, place.column, p.b.col_stride, p.b.row_stride), p.b.col_stride, p.b.row_stride,
+         static_cast<int>(p.n) - place.column, depth, g.vectors_b);
+  double* filled = ring;
+  const auto copy = [&](int block) {
+    if (block < end) {
+      of_a.copy(filled, p.a.row_stride, p.a.col_stride, g.vectors_a);
+      of_b.copy(filled + A::kDoubles, p.b.col_stride, p.b.row_stride, g.vectors_b);
+    }
+    cp_async_commit();  // an empty group too: the wait counts groups
+    filled = filled + Shape::kSlot == ring + Shape::kRing ? ring : filled + Shape::kSlot;
+  };
   ptx::grid_wait();
   ptx::grid_release();
-  constexpr int kProducerRegisters = 40;
-  if (threadIdx.x >= kInfo.consumers()) {
-    ptx::release_registers<kProducerRegisters>();
 #pragma unroll 1
-    for (int block = first; block < end; ++block) {
-      const int depth = static_cast<int>(p.k) - block * kFp64TileK;
-      ptx::Barrier* const landed = pipeline.acquire(filling);
-      double* const slot = ring + filling.slot * Shape::kSlot;
-      of_a.copy(slot, p.a.row_stride, p.a.col_stride, depth, g.vectors_a);
-      of_b.copy(slot + A::kDoubles, p.b.col_stride, p.b.row_stride, depth, g.vectors_b);
-      ptx::barrier_arrive_copies(landed);
-      filling.advance(slots);
-    }
-    cp_async_commit();
-    cp_async_wait<0>();
-    return;
-  }
-  constexpr int kConsumers = kInfo.consumers(), kRegisters = kInfo.registers() * kInfo.threads();
-  ptx::acquire_registers<(kRegisters - kProducerRegisters * Fp64Geometry::kProducers) / kConsumers / 8 * 8>();
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int reader_a = A::reader(Shape::warp_row(warp), lane), reader_b = B::reader(Shape::warp_column(warp), lane);
-  typename Shape::Sums sums = {};
+  for (int i = 0; i < kSlots; ++i) copy(first + i);
+
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int reader_a = A::reader(place.thread_row - lane / 4, lane),
+            reader_b = B::reader(place.thread_column - lane % 4 * 2, lane);
+  typename Shape::Sums sums = {}, totals = {};
   // Registers have A's fragments of the warp's whole k-block; of B's, the one in use and the next. A fragment is read again,
   // from the next k-block, as soon as its last product has begun: so products never wait for reads.
   double fa[kHigh][2][4], fb[2][4];
+  const double* panel = ring;
   const auto read_a = [&](int i) {
-    const double* const panel = ring + reading.slot * Shape::kSlot;
 #pragma unroll
     for (int h = 0; h < 2; ++h) A::read(fa[i][h], panel, reader_a, 16 * i + 8 * h);
   };
-  const auto read_b = [&](int j) { B::read(fb[j % 2], ring + reading.slot * Shape::kSlot + A::kDoubles, reader_b, 8 * j); };
-
-  if (first < end) pipeline.wait(reading);
+  const auto read_b = [&](int j) { B::read(fb[j % 2], panel + A::kDoubles, reader_b, 8 * j); };
+  cp_async_wait<kSlots - 1>();
+  __syncthreads();
   read_b(0);
 #pragma unroll
   for (int i = 0; i < kHigh; ++i) read_a(i);
-  int segment_end = first + g.segment;
+  int segment_end = min(end, first + g.segment);
 #pragma unroll 1
-  for (int block = first; block < end; ++block) {
+  for (int block = first;; ++block) {
 #pragma unroll
     for (int j = 0; j < kWide; ++j) {
       const bool last = j + 1 == kWide;
       if (!last) read_b(j + 1);
 #pragma unroll
       for (int i = 0; i < kHigh; ++i) {
-        ptx::mma_f64(sums[i][j], fa[i], fb[j % 2]);
+        mma_f64(sums[i][j], fa[i], fb[j % 2]);
         if (last && i == 0) {
-          pipeline.release(reading.slot);
-          reading.advance(slots);
-          if (block + 1 < end) pipeline.wait(reading);
+          cp_async_wait<kSlots - 2>();
+          __syncthreads();  // all copies of the next block have arrived, and all warps have read this one
+          copy(block + kSlots);
+          panel = filled;
           read_b(0);
         }
         if (last) read_a(i);
       }
     }
-    if (block + 1 < min(segment_end, end)) continue;
-    // The segment ends. Its sums are stored, unless they are the last ones of C.
+    if (block + 1 < segment_end) continue;
+    // The segment ends.
     if (g.partial) {
-      fp64_detail::store_plain<Shape, true>(sums, g, block / g.segment);
-    } else if (g.totals) {
-      double* const totals = ring + slots * Shape::kSlot + 2 * thread_index();  // pairs, kConsumers apart
-      int at = 0;
-      fp64_detail::each_pair<Shape>([&](int i, int j, int h) {
-        double* const total = totals + 2 * kConsumers * at++;
-        double &x = sums[i][j][2 * h], &y = sums[i][j][2 * h + 1];
-        if (block >= g.segment) {
-          const auto before = load_vector<2>(total);
-          x = before[0] + x, y = before[1] + y;
+      const std::int64_t plane = std::int64_t{block / g.segment} * p.batches * p.m * p.n;
+      store_plain<Shape>(sums, p, place, g.partial + plane, 1);
+    }
+    if (segment_end == end) break;
+    segment_end = min(end, segment_end + g.segment);
+#pragma unroll
+    for (int i = 0; i < kHigh; ++i)
+#pragma unroll
+      for (int j = 0; j < kWide; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          if constexpr (has_totals(kTile)) totals[i][j][e] += sums[i][j][e];
+          sums[i][j][e] = 0;
         }
-        if (block + 1 < end) store_vector(total, Vector<double, 2>{{x, y}});
-      });
-    }
-    if (block + 1 < end) {
-#pragma unroll
-      for (int i = 0; i < kHigh; ++i)
-#pragma unroll
-        for (int j = 0; j < kWide; ++j)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) sums[i][j][e] = 0;
-    }
-    segment_end += g.segment;
   }
   if (g.partial) return;
-  if (g.plain) return fp64_detail::store_plain<Shape, false>(sums, g, 0);
-  ptx::named_barrier_sync(1, kConsumers);  // the stages overwrite the slots
-  fp64_detail::store<Shape>(sums, g, ring);
-#endif
+  if constexpr (has_totals(kTile)) {
+#pragma unroll
+    for (int i = 0; i < kHigh; ++i)
+#pragma unroll
+      for (int j = 0; j < kWide; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[i][j][e] = totals[i][j][e] + sums[i][j][e];
+  }
+  if (g.plain) return store_plain<Shape>(sums, p, place, static_cast<double*>(p.out), p.alpha);
+  __syncthreads();  // the sums overwrite the slots
+  store<Shape>(sums, p, place, ring + 2 * threadIdx.x);
 }
 
 inline constexpr int kFp64FinishThreads = 128;

@@ -3,50 +3,47 @@
 #include <algorithm>
 
 #include "device/ptx/cp_async.cuh"
-#include "matmul/fp64_mma/geometry.h"
+#include "matmul/fp64_mma/plan.h"
 
 namespace xgemm::matmul::fp64_detail {
 
-/// One operand's k-block in shared memory, how the producers copy it there, and how a warp reads it.
-template <int kLines, bool kAlongK>
+/// One operand's k-block in shared memory, what this thread copies of it, and how a warp reads it.
+template <int kLines, bool kAlongK, int kThreads>
 class Panel {
- public:
-  static constexpr int kDoubles = kLines * kFp64TileK;
+  static constexpr int kRow = kAlongK ? kFp64TileK : kLines, kRows = kAlongK ? kLines : kFp64TileK;
 
-  /// `from`: the CTA's first line and k. `lines`: in bounds from there on.
-  __device__ __forceinline__ Panel(const double* from, std::int64_t line_stride, std::int64_t k_stride, int lines, bool vectors) {
-    const auto set = [&]<int kWidth>() {
-      const int along = Pieces<kWidth>::along(), first = Pieces<kWidth>::first();
-      src_ = from + along * (kAlongK ? k_stride : line_stride) + first * (kAlongK ? line_stride : k_stride);
-      to_ = kAlongK ? place(first, along) : place(along, first);
-      rows_ = kAlongK ? lines - first : first;
-      lines_ = lines - along;
-    };
-    vectors ? set.template operator()<2>() : set.template operator()<1>();
+ public:
+  static constexpr int kDoubles = kRow * kRows;
+
+  /// `from`: the CTA's first line and k, of `lines` and `depth` that are in bounds.
+  __device__ __forceinline__ Panel(const double* from, std::int64_t line_stride, std::int64_t k_stride, int lines, int depth,
+                                   bool vectors) {
+    const int width = vectors ? 2 : 1, along = static_cast<int>(threadIdx.x) % (kRow / width) * width,
+              first = static_cast<int>(threadIdx.x) / (kRow / width);
+    src_ = from + along * (kAlongK ? k_stride : line_stride) + first * (kAlongK ? line_stride : k_stride);
+    to_ = kAlongK ? place(first, along) : place(along, first);
+    rows_ = (kAlongK ? lines : depth) - first, row_ = (kAlongK ? depth : lines) - along;
   }
 
-  /// Copies the next block. k from `depth` on is zero.
-  __device__ __forceinline__ void copy(double* panel, std::int64_t line_stride, std::int64_t k_stride, int depth, bool vectors) {
+  /// Copies the next block. What is out of bounds is zero.
+  __device__ __forceinline__ void copy(double* panel, std::int64_t line_stride, std::int64_t k_stride, bool vectors) {
     const auto move = [&]<int kWidth>() {
-      using P = Pieces<kWidth>;
-      const std::int64_t step = P::kStep * (kAlongK ? line_stride : k_stride);
+      constexpr int kStep = kThreads * kWidth / kRow, kCount = kRows / kStep;  // the thread's rows: how far apart, how many
+      static_assert(kStep * kRow == kThreads * kWidth && kCount * kStep == kRows && kCount > 0);
+      const int rows = row_ > 0 ? rows_ : 0;
+      const double* src = src_;
 #pragma unroll
-      for (int run = 0; run < P::kRuns; ++run) {
-        const int rows = kAlongK ? (P::along() < depth ? rows_ : 0) : run * P::kRun < lines_ ? depth - rows_ : 0;
-        const double* src = src_ + run * P::kRun * line_stride;
-#pragma unroll
-        for (int i = 0; i < P::kCount; ++i, src += step) {
-          constexpr int kPitch = kAlongK ? kFp64TileK : kLines;
-          double* const to = panel + run * P::kRun + i * (P::kStep * kPitch) + (to_ ^ i * P::kStep % 4 * 4);  // see place()
-          if constexpr (kWidth == 2)
-            cp_async_or_zeros(to, src, i * P::kStep < rows);
-          else
-            cp_async<8>(to, src, i * P::kStep < rows ? 8 : 0);
-        }
+      for (int i = 0; i < kCount; ++i, src += kStep * (kAlongK ? line_stride : k_stride)) {
+        double* const to = panel + i * (kStep * kRow) + (to_ ^ i * kStep % 4 * 4);  // see place()
+        if constexpr (kWidth == 2)
+          cp_async_or_zeros(to, src, i * kStep < rows);
+        else
+          cp_async<8>(to, src, i * kStep < rows ? 8 : 0);
       }
     };
     vectors ? move.template operator()<2>() : move.template operator()<1>();
     src_ += kFp64TileK * k_stride;
+    (kAlongK ? row_ : rows_) -= kFp64TileK;
   }
 
   /// The argument of read() for a warp's lines from `line`, a multiple of 16, on.
@@ -62,19 +59,6 @@ class Panel {
   }
 
  private:
-  /// A thread's pieces of kWidth elements: their place in a run of a row ([line][k]: a line, [k][line]: a k), the first row, and
-  /// how many rows apart they are. A row has kRuns runs.
-  template <int kWidth>
-  struct Pieces {
-    static constexpr int kThreads = Fp64Geometry::kProducers;
-    static constexpr int kRow = kAlongK ? kFp64TileK : kLines, kRows = kAlongK ? kLines : kFp64TileK;
-    static constexpr int kRun = std::min(kRow & -kRow, kThreads* kWidth), kRuns = kRow / kRun, kARun = kRun / kWidth;
-    static constexpr int kStep = kThreads / kARun, kCount = kRows / kStep;
-    static_assert(kStep * kARun == kThreads && kCount * kStep == kRows && kCount > 0 && kRuns * kRun == kRow);
-    static __device__ __forceinline__ int along() { return static_cast<int>(threadIdx.x % kARun) * kWidth; }
-    static __device__ __forceinline__ int first() { return static_cast<int>(threadIdx.x % kThreads / kARun); }
-  };
-
   /// Offset of element (line, k). Pieces of 16 bytes are swizzled by an exclusive or, so that half a warp reads all banks.
   /// Adding a multiple of 4 to the line ([line][k]), or of 16 to the line and 4 to k ([k][line]), does not change the swizzle.
   static __device__ __forceinline__ int place(int line, int k) {
@@ -82,8 +66,8 @@ class Panel {
   }
 
   const double* src_;  ///< the thread's first piece of the next block
-  int to_, rows_;      ///< its offset; [line][k]: lines in bounds from it on, [k][line]: its k
-  int lines_;          ///< [k][line]: lines in bounds from it on
+  int to_;             ///< its place
+  int rows_, row_;     ///< rows in bounds, elements of a row in bounds, from it on
 };
 
 }  // namespace xgemm::matmul::fp64_detail

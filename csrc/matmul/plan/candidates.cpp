@@ -147,7 +147,7 @@ SimtPlan offer_simt(const Question& q) {
   each_tile<SimtTile>(kSimtTiles, q.forced, [&](SimtTile tile, TileInfo t) {
     const auto bytes = static_cast<std::size_t>(shape(tile).shared_bytes(accumulator_bytes(p.dtype)));
     if (!has_instance(tile, p.dtype) || bytes > q.gpu.smem_per_block || !q.legal.simt) return;
-    const double slower = q.machine.cuda_slower * (p.dtype == DType::f64 ? 2 : 1);
+    const double slower = p.dtype == DType::f64 ? 2 * q.machine.cuda_f64_slower : q.machine.cuda_slower;
     t.block *= slower, t.more *= slower;
     plan.tile = tile;
     each_halving(plan.chunks, [&](std::int64_t splits, std::int64_t each) {
@@ -173,21 +173,31 @@ std::optional<Candidate> offer_cuda_cores(const Question& q) {
 
 std::optional<Fp64Plan> offer_fp64(const Question& q) {
   if (!q.legal.fp64) return {};
-  const Problem& p = q.p;
-  const std::int64_t blocks = ceil_div(p.k, kFp64TileK), segment = fp64_segment(p.n, p.k),
-                     segments = std::max<std::int64_t>(1, ceil_div(blocks, segment)), elements = p.m * p.n * p.batches;
+  const Problem p = fp64_problem(q.p);
+  constexpr std::int64_t kMostSplits = 512;
+  const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(p.k, kFp64TileK)), ordered = fp64_segment(p.n, p.k);
   const auto wanted = forced_splits(q.forced);
   Least<Fp64Plan> least;
-  each_tile<Fp64Tile>(kFp64Tiles, q.forced, [&](Fp64Tile tile, const TileInfo& t) {
+  each_tile<Fp64Tile>(kFp64Tiles, q.forced, [&](Fp64Tile tile, TileInfo t) {
+    t.block *= q.machine.mma_f64_slower, t.more *= q.machine.mma_f64_slower;
     const std::int64_t rows = ceil_div(p.m, t.m), columns = ceil_div(p.n, t.n), tiles = rows * columns * p.batches;
-    if (rows > kMostLines / columns / p.batches / segments) return;
-    each_halving(segments, [&](std::int64_t splits, std::int64_t each) {
-      const std::int64_t of_cta = std::min(blocks, each * segment), sums = splits > 1 ? elements * segments : 0;
-      if (wanted && splits != *wanted) return;
+    if (rows > kMostLines / columns / p.batches) return;
+    const auto consider = [&](std::int64_t of_cta) {  // k-blocks
+      const std::int64_t splits = ceil_div(blocks, of_cta), segment = p.batch_invariant ? ordered : of_cta,
+                         segments = ceil_div(blocks, segment), sums = splits > 1 ? p.m * p.n * p.batches * segments : 0;
+      if ((wanted && splits != *wanted) || (p.batch_invariant && segments > 1 && !has_totals(tile))) return;
       least.consider({tile, blocks, segment, of_cta, splits, 8 * sums, 0},
                      kFp64Launch + q.product(t, tiles, splits, of_cta * kFp64TileK, q.machine.l2_async_bytes) +
                          (splits > 1 ? kNextLaunch + q.move(16 * static_cast<double>(sums)) : 0));
-    });
+    };
+    if (p.batch_invariant)
+      return each_halving(ceil_div(blocks, ordered),
+                          [&](std::int64_t, std::int64_t each) { consider(std::min(blocks, each * ordered)); });
+    if (wanted) return *wanted >= 1 && *wanted <= kMostSplits ? consider(ceil_div(blocks, *wanted)) : void();
+    consider(blocks);
+    for (int ctas = 1; ctas <= t.per_sm; ++ctas)  // of an SM: whole waves
+      for (std::int64_t splits = std::min({blocks, kMostSplits, q.gpu.sm_count * ctas / tiles}); splits > 1; splits /= 2)
+        consider(ceil_div(blocks, splits));
   });
   return least.best;
 }

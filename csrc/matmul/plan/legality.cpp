@@ -7,6 +7,7 @@
 
 #include "device/integer.h"
 #include "matmul/gemv/plan.h"
+#include "matmul/plan/machine.h"
 #include "matmul/plan/tiles.h"
 
 namespace xgemm::matmul {
@@ -91,7 +92,8 @@ Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forc
           .dot = few && (simt || asked("dot")) && serves_dot(p),
           .sweep = few && asked("sweep") && any_k && serves_sweep(p),
           .simt = asked("simt"),
-          .fp64 = asked("fp64") && hopper && p.dtype == DType::f64 && p.n > kGemvLines && p.k <= kMostLines,
+          .fp64 = asked("fp64") && short_lines && p.dtype == DType::f64 && p.k <= kMostLines && rates_of(gpu).mma_f64 > 0 &&
+                  (p.n > kGemvLines || !p.batch_invariant),  // gemv's order of additions does not depend on M either
           .mma = asked("mma") && serves_mma(p),
           .mma_tf32 = asked("mma") && short_lines && serves_mma_tf32(p),
           .sliced = asked("sliced") && any_k && serves_sliced(p),

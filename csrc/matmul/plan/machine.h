@@ -19,31 +19,41 @@ struct Machine {
   double join_bytes = 3.65e10;      ///< of a CTA: partial sums of splits, written and read
   double clock_hz{};                ///< under load
   double mma{}, fma{};              ///< as ArchitectureRates
-  double cuda_slower{1};            ///< time of tiles on CUDA cores, relative to an H200's
+  /// Time of tiles on fp64 tensor cores and on CUDA cores (fp32; fp64), relative to an H200's.
+  double mma_f64_slower{1}, cuda_slower{1}, cuda_f64_slower{1};
 };
 
 /// Multiply-adds a clock and SM: fp32 on CUDA cores; mma.sync of 16 bits with fp32 sums (of GeForce cards; their professional
-/// twins have twice as much). From NVIDIA's data sheets; 9.0's measured (mma.sync reaches 0.63 of wgmma), 10.0's assumed.
+/// twins have twice as much); fp64 on CUDA cores; mma.sync in fp64, 0 where it does not pay. From NVIDIA's data sheets; 9.0's
+/// measured (mma.sync reaches 0.63 of wgmma), 10.0's mma of 16 bits assumed.
 struct ArchitectureRates {
-  int major, minor, fma, mma;
+  int major, minor, fma, mma, fma_f64, mma_f64;
 };
-inline constexpr ArchitectureRates kArchitectureRates[] = {{8, 0, 64, 1024}, {8, 6, 128, 256},  {8, 7, 128, 512},
-                                                           {8, 9, 128, 256}, {9, 0, 128, 1290}, {10, 0, 128, 1024},
-                                                           {12, 0, 128, 256}};
+inline constexpr ArchitectureRates kArchitectureRates[] = {
+    {8, 0, 64, 1024, 32, 64},   {8, 6, 128, 256, 2, 0},     {8, 7, 128, 512, 2, 0},   {8, 9, 128, 256, 2, 0},
+    {9, 0, 128, 1290, 64, 128}, {10, 0, 128, 1024, 64, 64}, {10, 3, 128, 1024, 2, 0}, {12, 0, 128, 256, 2, 0}};
 inline constexpr ArchitectureRates kH200Rates = kArchitectureRates[4];
 inline constexpr double kH200Clock = 1.7e9;  ///< under load
+
+/// Those of the newest architecture that is not newer than the GPU.
+inline const ArchitectureRates& rates_of(const DeviceProperties& gpu) {
+  const ArchitectureRates* rates = kArchitectureRates;
+  for (const ArchitectureRates& x : kArchitectureRates)
+    if (std::pair(x.major, x.minor) <= std::pair(gpu.major, gpu.minor)) rates = &x;
+  return *rates;
+}
 
 /// Memory's rates in proportion to what its clock and bus give, in hundredths of an H200's: an H100's is 0.68.
 inline Machine machine_of(const DeviceProperties& gpu) {
   constexpr std::int64_t kH200 = std::int64_t{2} * 3201'000'000 * 6144 / 8;  // bytes per second
   Machine machine{.sm_count = gpu.sm_count};
-  const ArchitectureRates* rates = kArchitectureRates;  // the newest that is not newer than the GPU
-  for (const ArchitectureRates& x : kArchitectureRates)
-    if (std::pair(x.major, x.minor) <= std::pair(gpu.major, gpu.minor)) rates = &x;
+  const ArchitectureRates& rates = rates_of(gpu);
   const bool hopper = gpu.major == 9;
   const double clock = hopper || gpu.clock_hz <= 0 ? kH200Clock : 0.9 * gpu.clock_hz;
-  machine.clock_hz = clock, machine.mma = rates->mma, machine.fma = rates->fma;
-  machine.cuda_slower = kH200Rates.fma * kH200Clock / (rates->fma * clock);
+  machine.clock_hz = clock, machine.mma = rates.mma, machine.fma = rates.fma;
+  const auto slower = [&](int of_h200, int rate) { return rate > 0 ? of_h200 * kH200Clock / (rate * clock) : 1; };
+  machine.mma_f64_slower = slower(kH200Rates.mma_f64, rates.mma_f64);
+  machine.cuda_slower = slower(kH200Rates.fma, rates.fma), machine.cuda_f64_slower = slower(kH200Rates.fma_f64, rates.fma_f64);
   if (!hopper) machine.l2_async_bytes *= clock * gpu.sm_count / (kH200Clock * 132);
   if (gpu.memory_bytes_per_second <= 0) return machine;
   const double share = std::max(std::round(100 * gpu.memory_bytes_per_second / static_cast<double>(kH200)), 1.0) / 100;

@@ -54,12 +54,10 @@ inline constexpr Tiles<2> kSlicedTiles{{
 }};
 
 /// fp64 on tensor cores (docs/log/matmul.md).
-enum class Fp64Tile : std::uint8_t { t128x96, t64x128, t96x64, t64x64, t64x32, t16x64 };
-inline constexpr Tiles<6> kFp64Tiles{{
-    {"fp64_128x96", 128, 96, 16, 1, 1.95, 0.938},         // up to 96 columns
+enum class Fp64Tile : std::uint8_t { t64x128, t64x64, t64x32, t16x64 };
+inline constexpr Tiles<4> kFp64Tiles{{
     {"fp64_64x128", 64, 128, 16, 2, 1.14, 0.762, 0.564},  // large products, batches
-    {"fp64_96x64", 96, 64, 16, 2, 1.54, 0.53, 0.413},     // large products
-    {"fp64_64x64", 64, 64, 16, 2, 1.27, 0.361, 0.295},    // up to 64 rows with a large B
+    {"fp64_64x64", 64, 64, 16, 2, 1.27, 0.361, 0.295},    // few rows or tiles
     {"fp64_64x32", 64, 32, 16, 3, 0.38, 0.34, 0.167},     // few columns
     {"fp64_16x64", 16, 64, 16, 3, 0.234, 0.235, 0.117},   // few rows, small products
 }};

@@ -14,10 +14,10 @@
 // Floor: 2 m n k flop at 67 TFLOP/s (fp64 on an H200's tensor cores); below 512 a side a launch, one round trip to memory and
 // one through shared memory, 3 to 4 us.
 #pragma once
+#include "device/mma_f64.cuh"
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/grid.cuh"
-#include "device/ptx/mma_f64.cuh"
 #include "device/warp.cuh"
 #include "matmul/epilogue/quad.cuh"
 #include "matmul/sliced/plan.h"
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
 #pragma unroll
     for (int c = 0; c < B::kGroups; ++c)
 #pragma unroll
-      for (int r = 0; r < kRowPairs; ++r) ptx::mma_f64(sums[r][c], reinterpret_cast<const double(&)[2][4]>(fa[2 * r]), fb[c]);
+      for (int r = 0; r < kRowPairs; ++r) mma_f64(sums[r][c], reinterpret_cast<const double(&)[2][4]>(fa[2 * r]), fb[c]);
     start_copy(slot == 0 ? kStages - 1 : slot - 1);  // after the products, or the first would wait for its issue
     slot = slot + 1 == kStages ? 0 : slot + 1;
   }

@@ -1,5 +1,5 @@
 // csrc/matmul/fp64_mma/launch.cu, host code and kernels, against products in double: random sizes, strides, batches and
-// epilogues; every tile, segments added by one CTA and by several, and a row alone, with the same bits.
+// epilogues; every tile, segments added by one CTA and by several, and a row alone, with the same bits; free splits.
 #include "matmul/fp64_mma/launch.cu"
 #include "random_product.h"
 
@@ -10,15 +10,14 @@ namespace {
 
 constexpr DeviceProperties kGpu{.major = 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
 
-/// `share` segments per CTA, if the tile has room for their totals.
+/// `share` segments per CTA, or k-blocks of a problem that is not batch-invariant.
 void launch(const Problem& p, std::string_view tile, std::int64_t share, std::uint64_t seed) {
   auto plan = offer_fp64({p, kGpu, tile});
   require(plan.has_value(), "plan");
-  const std::int64_t segments = std::max<std::int64_t>(1, ceil_div(plan->blocks, plan->segment));
-  if (share < segments || geometry(plan->tile).slots_beside_totals > 0) {
-    plan->split_blocks = std::min(plan->blocks, share * plan->segment), plan->splits = ceil_div(segments, share);
-    plan->workspace_bytes = plan->splits > 1 ? 8 * segments * p.batches * p.m * p.n : 0;
-  }
+  const std::int64_t of_cta = std::min(plan->blocks, share * (p.batch_invariant ? plan->segment : 1));
+  if (!p.batch_invariant) plan->segment = of_cta;
+  plan->split_blocks = of_cta, plan->splits = ceil_div(plan->blocks, of_cta);
+  plan->workspace_bytes = plan->splits > 1 ? 8 * ceil_div(plan->blocks, plan->segment) * p.batches * p.m * p.n : 0;
   Buffer<double> workspace(static_cast<std::size_t>(plan->workspace_bytes / 8 + 1), NAN);
   emulation::launch_options() = {.seed = seed};
   launch_fp64(p, *plan, workspace.data(), nullptr);
@@ -26,12 +25,17 @@ void launch(const Problem& p, std::string_view tile, std::int64_t share, std::ui
 
 void check(std::uint64_t seed) {
   Random random{seed * 7919 + 1};
-  const int m = random(0, 2) ? random(1, 150) : random(1, 20), n = random(5, 150),
+  const int m = random(0, 2) ? random(1, 150) : random(1, 20), n = random.one_in(6) ? 1 : random(5, 150),
             k = random(0, 2) == 0 ? random(512, 1100) : random(1, 100);
-  const RandomProduct<double> product(random, {.few_batches = m * n < 5000}, m, n, k, seed);
+  RandomProduct<double> product(random, {.few_batches = m * n < 5000}, m, n, k, seed);
+  product.check("free splits, seed " + std::to_string(seed), 0x1p-52 * std::sqrt(k),
+                [&](const Problem& p) { launch(p, kFp64Tiles[seed % kFp64Tiles.size()].name, random(1, 40), seed); });
+  if (n == 1) return;  // batch-invariant: gemv's
+  product.problem.batch_invariant = true;
   std::optional<Buffer<double>> first;
-  for (const std::size_t tile : {seed, seed + 1 + seed / kFp64Tiles.size()}) {
-    const std::string_view name = kFp64Tiles[tile % kFp64Tiles.size()].name;
+  constexpr std::size_t kWithTotals = kFp64Tiles.size() - 1;  // all but the first
+  for (const std::size_t tile : {seed, seed + 1 + seed / kWithTotals}) {
+    const std::string_view name = kFp64Tiles[1 + tile % kWithTotals].name;
     const std::string what = std::string(name) + " seed " + std::to_string(seed);
     auto out = product.check(what, 0x1p-52 * std::sqrt(k), [&](const Problem& p) { launch(p, name, random(1, 5), seed + tile); });
     if (first)
