@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import importlib.util
 import json
 import os
 import statistics
@@ -15,7 +16,8 @@ import torch
 from torch.utils.benchmark import Measurement
 from torch.utils.benchmark.utils.common import TaskSpec
 
-from benchmarks import attention, common, matmul, results, run, softmax
+import torch_ext
+from benchmarks import attention, batch_invariant, common, matmul, results, run, softmax, tables
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
 HERE = common.Machine("Test CPU", 0)
@@ -94,6 +96,33 @@ def test_cpu_cases_are_right(module: ModuleType) -> None:
 
 
 # ---- floors and timing -----------------------------------------------------------------------------------------------
+
+
+def test_modes_of_whole_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's call on this library in the mode, and beside batch_invariant_ops where that is installed."""
+    assert importlib.util.find_spec(tables.OTHER_MODE) is None
+    before = {case.key: {c.name: c for c in case.contenders} for case in batch_invariant.cases(CPU)}
+    assert set(before) == {"64x97x33 fp32 highest", "64x97x33 bf16"}
+    assert all(set(found) == {"xgemm", "xgemm_default", "torch", "xgemm_enabled"} for found in before.values())
+    a, b = torch.randn(64, 33), torch.randn(33, 97)
+    ours = before["64x97x33 fp32 highest"]["xgemm_enabled"]
+    with ours.context(), torch_ext.enable(device="cpu") as handle:
+        assert torch_ext.is_batch_invariant()
+        ours.call(a, b)
+    assert handle.calls["mm", "xgemm"] == 1 and not torch_ext.is_batch_invariant()
+
+    (tmp_path / f"{tables.OTHER_MODE}.py").write_text(
+        "import contextlib\nentered = 0\n@contextlib.contextmanager\ndef set_batch_invariant_mode():\n"
+        "    global entered\n    entered += 1\n    yield\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = ["--device", "cpu", "--quick", "--out", str(tmp_path)]
+    assert common.main(batch_invariant, arguments) == 0
+    rows = json.loads((tmp_path / "batch_invariant.json").read_text())["rows"]
+    theirs = [row for row in rows if row["contender"] == tables.OTHER_MODE]
+    assert [row["dtype"] for row in theirs] == ["bfloat16"] and theirs[0]["us"] > 0
+    assert importlib.import_module(tables.OTHER_MODE).entered > 0
+    assert len([row for row in rows if row["contender"] == "xgemm_enabled"]) == 2
 
 
 def test_floors() -> None:
