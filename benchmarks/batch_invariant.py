@@ -1,7 +1,7 @@
 """What batch-invariant mode costs: `xgemm` in the mode, `xgemm_default` without it, and torch.
 
 `xgemm_enabled` is torch's own call in the mode and within `torch_ext.enable()`, as a whole program has it; its peer is
-batch_invariant_ops (products of bf16 matrices), if that library is installed.
+batch_invariant_ops (products of bf16 matrices, mean, log_softmax), if that library is installed.
 
 Groups: products of up to 64 rows and of 512 rows and more (layers and random shapes), attention, reductions.
 """
@@ -16,7 +16,7 @@ from functools import partial
 import torch
 
 import torch_ext
-from benchmarks import attention, logsumexp, matmul, random_shapes, softmax
+from benchmarks import attention, log_softmax, logsumexp, matmul, random_shapes, softmax
 from benchmarks import sum as sum_benchmark
 from benchmarks.common import Case, Contender, Options, main
 from benchmarks.tables import BATCH_INVARIANT, OTHER_MODE
@@ -43,10 +43,10 @@ def enabled(device: torch.device) -> Iterator[None]:
 
 
 def of_whole_programs(case: Case, device: torch.device) -> list[Contender]:
-    """torch's call while aten is replaced: by this library; bf16 aten::mm by batch_invariant_ops, if that is there."""
+    """torch's call while aten is replaced: by this library, and by batch_invariant_ops, if that is there."""
     contexts: dict[str, Callable] = {ENABLED: partial(enabled, device)}
     matrices = case.dtype == BF16 and "m" in case.shape and case.shape["batch"] == 1
-    if matrices and importlib.util.find_spec(OTHER_MODE):
+    if (matrices or case.name.startswith(("mean", "log_softmax"))) and importlib.util.find_spec(OTHER_MODE):
         contexts[OTHER_MODE] = importlib.import_module(OTHER_MODE).set_batch_invariant_mode
     torchs = [peer for peer in case.contenders if peer.name == "torch"]
     return [replace(peer, name=name, context=context) for name, context in contexts.items() for peer in torchs]
@@ -85,8 +85,18 @@ def attentions(options: Options) -> list[tuple[str, Case]]:
 
 
 def rows(options: Options) -> list[tuple[str, Case]]:
-    of_ops: list[Callable[..., Case]] = [partial(sum_benchmark.case, dim=-1), logsumexp.case, softmax.case]
-    return [("rows", case(shape, dtype=d, options=options)) for case in of_ops for d in (FP32, BF16) for shape in ROWS]
+    of_ops: dict[str, Callable[..., Case]] = {
+        "sum": partial(sum_benchmark.case, dim=-1),
+        "mean": partial(sum_benchmark.case, dim=-1, mean=True),
+        "logsumexp": logsumexp.case,
+        "softmax": softmax.case,
+        "log_softmax": log_softmax.case,
+    }
+    found = []
+    for op, case in of_ops.items():
+        for made in (case(shape, dtype=dtype, options=options) for dtype in (FP32, BF16) for shape in ROWS):
+            found.append(("rows", replace(made, name=f"{op} {made.name.removeprefix('mean ')}")))
+    return found
 
 
 def cases(options: Options) -> list[Case]:

@@ -71,8 +71,12 @@ def test_enable_serves_the_steps_of_our_contender_alone() -> None:
         assert ("xgemm" in served) == (name == "xgemm")
 
 
-def test_compiled_steps() -> None:
-    """Inductor's code calls our operators within our context alone, forward and backward, with eager's losses."""
+def test_compiled_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One compiled loss calls our operators within our context alone, forward and backward, with eager's losses.
+
+    Without Inductor, which takes a minute; tests/test_enable.py has its code.
+    """
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     case = training.TrainingCase(training.problems(cuda=False)[3], torch.float32, "compiled")
     bench = training.Trainings("training", ["csrc"], CPU, common.Machine("Test", 0), keep=False)
     with torch_ext.enable(ops=[], device="cpu") as around:

@@ -104,6 +104,8 @@ def test_modes_of_whole_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     before = {case.key: {c.name: c for c in case.contenders} for case in batch_invariant.cases(CPU)}
     assert set(before) == {"64x97x33 fp32 highest", "64x97x33 bf16"}
     assert all(set(found) == {"xgemm", "xgemm_default", "torch", "xgemm_enabled"} for found in before.values())
+    rows = [case.name for _, case in batch_invariant.rows(CPU)]
+    assert len(set(rows)) == 15 == len(rows) / 2 and "mean 4096x50257 dim1" in rows  # of two dtypes
     a, b = torch.randn(64, 33), torch.randn(33, 97)
     ours = before["64x97x33 fp32 highest"]["xgemm_enabled"]
     with ours.context(), torch_ext.enable(device="cpu") as handle:
