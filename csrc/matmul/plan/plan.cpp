@@ -62,15 +62,15 @@ std::optional<WgmmaPlan> whole_gated(const Question& q) {
 /// time: a launch, and what takes longer of multiplying and memory, without the waves of one tile size that a plan counts; fitted
 /// to benchmarks/results/nvidia_h200/matmul.json and random_shapes.json (docs/log/matmul.md).
 bool slower_than_torch(const Question& q, double seconds) {
-  constexpr std::int64_t kFew = 64;
-  constexpr double kStart = 3.5, kHalfRate = 6e14, kDoubleRate = 5.5e13;  // microseconds; operations per second
+  constexpr std::int64_t kFew = 64, kStart = 3500, kHalfRate = 600, kDoubleRate = 55;  // nanoseconds, TFLOP/s
   const Problem& p = q.p;
   const auto vector = static_cast<std::int64_t>(16 / size_of(p.dtype));
   if (!is_hopper(q) || p.dtype == DType::f32 || std::min(p.m, p.n) <= kFew || p.n % vector != 0 ||
       !has_vectors(p, lines_of_a(p), vector) || !has_vectors(p, lines_of_b(p), vector))
     return false;
-  const double operations = 2.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.k * p.batches);
-  return 1e6 * seconds > kStart + std::max(1e6 * operations / (is_half(p.dtype) ? kHalfRate : kDoubleRate), q.memory());
+  const double operations = 2.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.k * p.batches),
+               compute = 1e-6 * operations / static_cast<double>(is_half(p.dtype) ? kHalfRate : kDoubleRate);
+  return 1e6 * seconds > 1e-3 * kStart + std::max(compute, q.memory());
 }
 
 /// `choose` for both products of a gated problem, else for the problem.
