@@ -231,12 +231,15 @@ Tensor run(Call& call) {
   const std::string_view forced = forced_plan(call.like.op);
   const DeviceProperties& gpu = scope.properties();
   thread_local PlanCache cache;
-  if (call.unless_slower && outer == 0 && forced.empty() && !p.batch_invariant && cache.find(p, gpu).slower_than_torch) return {};
+  const Plan* const whole = outer == 0 && forced.empty() ? &cache.find(p, gpu) : nullptr;
+  if (whole && whole->slower_than_torch && call.unless_slower && !p.batch_invariant) return {};
   Tensor out = result();
   p.out = view(call.like.op, "out", out).data;
   each_outer(p, std::span(dims).first(outer), [&](const Problem& product) {
     const auto launched_by = [&](const Plan& plan) { return launch_plan(call.like, product, plan, scope); };
-    if (!(forced.empty() ? launched_by(cache.find(product, gpu)) : launched_by(make_plan(product, gpu, forced))))
+    if (!(whole            ? launched_by(*whole)
+          : forced.empty() ? launched_by(cache.find(product, gpu))
+                           : launched_by(make_plan(product, gpu, forced))))
       launched_by(make_plain_plan(product, gpu, forced));
   });
   return out;
