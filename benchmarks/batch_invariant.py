@@ -19,10 +19,9 @@ import torch_ext
 from benchmarks import attention, log_softmax, logsumexp, matmul, random_shapes, softmax
 from benchmarks import sum as sum_benchmark
 from benchmarks.common import Case, Contender, Options, main
-from benchmarks.tables import BATCH_INVARIANT, OTHER_MODE
+from benchmarks.tables import BATCH_INVARIANT, ENABLED_MODE, OTHER_MODE
 
 OP = BATCH_INVARIANT
-ENABLED = "xgemm_enabled"
 SOURCES = random_shapes.SOURCES
 
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -44,7 +43,7 @@ def enabled(device: torch.device) -> Iterator[None]:
 
 def of_whole_programs(case: Case, device: torch.device) -> list[Contender]:
     """torch's call while aten is replaced: by this library, and by batch_invariant_ops, if that is there."""
-    contexts: dict[str, Callable] = {ENABLED: partial(enabled, device)}
+    contexts: dict[str, Callable] = {ENABLED_MODE: partial(enabled, device)}
     matrices = case.dtype == BF16 and "m" in case.shape and case.shape["batch"] == 1
     if (matrices or case.name.startswith(("mean", "log_softmax"))) and importlib.util.find_spec(OTHER_MODE):
         contexts[OTHER_MODE] = importlib.import_module(OTHER_MODE).set_batch_invariant_mode

@@ -1,5 +1,6 @@
 """The benchmarks' own logic, on the CPU: what is compared, refused, timed, merged, written and shown."""
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.util
@@ -7,7 +8,9 @@ import json
 import os
 import statistics
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -103,28 +106,37 @@ def test_modes_of_whole_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert importlib.util.find_spec(tables.OTHER_MODE) is None
     before = {case.key: {c.name: c for c in case.contenders} for case in batch_invariant.cases(CPU)}
     assert set(before) == {"64x97x33 fp32 highest", "64x97x33 bf16"}
-    assert all(set(found) == {"xgemm", "xgemm_default", "torch", "xgemm_enabled"} for found in before.values())
+    assert all(set(found) == {"xgemm", "xgemm_default", "torch", tables.ENABLED_MODE} for found in before.values())
     rows = [case.name for _, case in batch_invariant.rows(CPU)]
     assert len(set(rows)) == 15 == len(rows) / 2 and "mean 4096x50257 dim1" in rows  # of two dtypes
     a, b = torch.randn(64, 33), torch.randn(33, 97)
-    ours = before["64x97x33 fp32 highest"]["xgemm_enabled"]
+    ours = before["64x97x33 fp32 highest"][tables.ENABLED_MODE]
     with ours.context(), torch_ext.enable(device="cpu") as handle:
         assert torch_ext.is_batch_invariant()
         ours.call(a, b)
     assert handle.calls["mm", "xgemm"] == 1 and not torch_ext.is_batch_invariant()
 
-    (tmp_path / f"{tables.OTHER_MODE}.py").write_text(
-        "import contextlib\nentered = 0\n@contextlib.contextmanager\ndef set_batch_invariant_mode():\n"
-        "    global entered\n    entered += 1\n    yield\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
+    entered = []
+
+    @contextlib.contextmanager
+    def mode() -> Iterator[None]:
+        entered.append(True)
+        yield
+
+    library = ModuleType(tables.OTHER_MODE)
+    library.__spec__, library.set_batch_invariant_mode = ModuleSpec(tables.OTHER_MODE, None), mode
+    monkeypatch.setitem(sys.modules, tables.OTHER_MODE, library)
     arguments = ["--device", "cpu", "--quick", "--out", str(tmp_path)]
     assert common.main(batch_invariant, arguments) == 0
-    rows = json.loads((tmp_path / "batch_invariant.json").read_text())["rows"]
+    document = json.loads((tmp_path / "batch_invariant.json").read_text())
+    rows = document["rows"]
     theirs = [row for row in rows if row["contender"] == tables.OTHER_MODE]
     assert [row["dtype"] for row in theirs] == ["bfloat16"] and theirs[0]["us"] > 0
-    assert importlib.import_module(tables.OTHER_MODE).entered > 0
-    assert len([row for row in rows if row["contender"] == "xgemm_enabled"]) == 2
+    assert entered
+    enabled = [row for row in rows if row["contender"] == tables.ENABLED_MODE]
+    assert len(enabled) == 2
+    theirs[0]["us"] = 3 * next(row["us"] for row in enabled if row["dtype"] == "bfloat16")
+    assert "| 3.00 |" in tables.batch_invariant_table(tables.Results(tmp_path, {"batch_invariant": document}))
 
 
 def test_floors() -> None:
