@@ -1,21 +1,25 @@
 """What batch-invariant mode costs: `xgemm` in the mode, `xgemm_default` without it, and torch.
 
+`xgemm_enabled` is torch's own call in the mode and within `torch_ext.enable()`, as a whole program has it; its peer is
+batch_invariant_ops (products of bf16 matrices, mean, log_softmax), if that library is installed.
+
 Groups: products of up to 64 rows and of 512 rows and more (layers and random shapes), attention, reductions.
 """
 
+import contextlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 import torch
 
 import torch_ext
-from benchmarks import attention, logsumexp, matmul, random_shapes, softmax
+from benchmarks import attention, log_softmax, logsumexp, matmul, random_shapes, softmax
 from benchmarks import sum as sum_benchmark
 from benchmarks.common import Case, Contender, Options, main
-from benchmarks.tables import BATCH_INVARIANT, OTHER_MODE
+from benchmarks.tables import BATCH_INVARIANT, ENABLED_MODE, OTHER_MODE
 
 OP = BATCH_INVARIANT
 SOURCES = random_shapes.SOURCES
@@ -24,25 +28,33 @@ BF16, FP32 = torch.bfloat16, torch.float32
 FEW, MANY = (1, 8, 16, 64), (512, 1024, 4096)
 LAYERS = [(4096, 4096), (14336, 4096), (4096, 14336), (6144, 4096), (768, 3072)]  # N, K
 ROWS = [(32768, 1024), (4096, 32768), (4096, 50257)]
-CPU = matmul.Shape(65, 97, 33)
+CPU = matmul.Shape(64, 97, 33)
 
 
 def named(rows: int) -> str | None:
     return "up to 64 rows" if rows <= FEW[-1] else "512 rows and more" if rows >= MANY[0] else None
 
 
-def of_the_other_library(case: Case) -> list[Contender]:
-    """torch.matmul of bf16 matrices while batch_invariant_ops replaces aten::mm, if that library is there."""
-    if importlib.util.find_spec(OTHER_MODE) is None or case.dtype != BF16 or not isinstance(case.shape.get("m"), int):
-        return []
-    context = importlib.import_module(OTHER_MODE).set_batch_invariant_mode
-    return [replace(peer, name=OTHER_MODE, context=context) for peer in case.contenders if peer.name == "torch"]
+@contextlib.contextmanager
+def enabled(device: torch.device) -> Iterator[None]:
+    with torch_ext.enable(device=device.type), torch_ext.batch_invariant():
+        yield
 
 
-def in_the_mode(case: Case, group: str) -> Case:
+def of_whole_programs(case: Case, device: torch.device) -> list[Contender]:
+    """torch's call while aten is replaced: by this library, and by batch_invariant_ops, if that is there."""
+    contexts: dict[str, Callable] = {ENABLED_MODE: partial(enabled, device)}
+    matrices = case.dtype == BF16 and "m" in case.shape and case.shape["batch"] == 1
+    if (matrices or case.name.startswith(("mean", "log_softmax"))) and importlib.util.find_spec(OTHER_MODE):
+        contexts[OTHER_MODE] = importlib.import_module(OTHER_MODE).set_batch_invariant_mode
+    torchs = [peer for peer in case.contenders if peer.name == "torch"]
+    return [replace(peer, name=name, context=context) for name, context in contexts.items() for peer in torchs]
+
+
+def in_the_mode(case: Case, group: str, device: torch.device) -> Case:
     """The case with our call in the mode, the same call without it, and torch's operators."""
     ours, *peers = case.contenders
-    peers = [peer for peer in peers if not peer.name.startswith("xgemm")] + of_the_other_library(case)
+    peers = [peer for peer in peers if not peer.name.startswith("xgemm")] + of_whole_programs(case, device)
     mine = replace(ours, context=torch_ext.batch_invariant)
     contenders = [mine, replace(ours, name="xgemm_default"), *peers]
     return replace(case, contenders=contenders, groups=(group,), rotating=True, eager=False, baseline=None)
@@ -72,15 +84,27 @@ def attentions(options: Options) -> list[tuple[str, Case]]:
 
 
 def rows(options: Options) -> list[tuple[str, Case]]:
-    of_ops: list[Callable[..., Case]] = [partial(sum_benchmark.case, dim=-1), logsumexp.case, softmax.case]
-    return [("rows", case(shape, dtype=d, options=options)) for case in of_ops for d in (FP32, BF16) for shape in ROWS]
+    of_ops: dict[str, Callable[..., Case]] = {
+        "sum": partial(sum_benchmark.case, dim=-1),
+        "mean": partial(sum_benchmark.case, dim=-1, mean=True),
+        "logsumexp": logsumexp.case,
+        "softmax": softmax.case,
+        "log_softmax": log_softmax.case,
+    }
+    found = []
+    for op, case in of_ops.items():
+        for made in (case(shape, dtype=dtype, options=options) for dtype in (FP32, BF16) for shape in ROWS):
+            found.append(("rows", replace(made, name=f"{op} {made.name.removeprefix('mean ')}")))
+    return found
 
 
 def cases(options: Options) -> list[Case]:
     if not options.cuda:
-        return [in_the_mode(matmul.case(CPU, FP32, "highest", options), "512 rows and more")]
-    found = [*products(options), *attentions(options), *rows(options)]
-    return [in_the_mode(case, group) for group, case in found]
+        kinds: list[tuple[torch.dtype, str | None]] = [(FP32, "highest"), (BF16, None)]
+        found = [("up to 64 rows", matmul.case(CPU, dtype, mode, options)) for dtype, mode in kinds]
+    else:
+        found = [*products(options), *attentions(options), *rows(options)]
+    return [in_the_mode(case, group, options.device) for group, case in found]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // Answers questions about plans of matrix products, one line each (matmul_plans.py): a family's offer with every field, the
-// choice with the fields that tests/golden keeps, or whether a name forces a plan.
+// choice with the fields that tests/golden keeps, whether torch is expected to be faster, or whether a name forces a plan.
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -138,6 +138,8 @@ int main() {
   for (Asked q; read(q);) {
     if (q.family == "names") {
       std::cout << (is_plan_name(q.forced) ? "known: " : "unknown: ") << plan_names();
+    } else if (q.family == "torch") {
+      std::cout << (make_plan(q.p, q.gpu).slower_than_torch ? "faster" : "slower");
     } else if (q.family == "choice") {
       const Plan plan = make_plan(q.p, q.gpu, q.forced);
       std::visit(Print{q.p, false}, plan.kernel);

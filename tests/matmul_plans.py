@@ -47,8 +47,8 @@ def by_name(words: list[str]) -> Answer | None:
 def plan_fixture(family: str, usually: int = HIGHEST) -> Callable:
     """A fixture that asks for the offer of `family`.
 
-    "choice" is what takes the product, "names" says of a forced name whether it is known: both are lines of text. Else
-    the answer is a dict, None where nothing is offered.
+    "choice" is what takes the product, "torch" whether torch is expected to be faster, "names" says of a forced name
+    whether it is known: lines of text. Else the answer is a dict, None where nothing is offered.
     `usually`: the precision where none is named.
     """
 
@@ -85,7 +85,7 @@ def plan_fixture(family: str, usually: int = HIGHEST) -> Callable:
                 a, b = strides or (a, b)
                 gpu = sm_count, memory
                 words = answer(dtype, precision, *flags, m, n, k, batch, *a, offset, *b, offset_b, *gpu, forced, family)
-                return " ".join(words) if family in ("choice", "names") else by_name(words)
+                return " ".join(words) if family in ("choice", "torch", "names") else by_name(words)
 
             yield ask
 

@@ -71,6 +71,27 @@ def test_enable_serves_the_steps_of_our_contender_alone() -> None:
         assert ("xgemm" in served) == (name == "xgemm")
 
 
+def test_compiled_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One compiled loss calls our operators within our context alone, forward and backward, with eager's losses.
+
+    Without Inductor, which takes a minute; tests/test_enable.py has its code.
+    """
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    case = training.TrainingCase(training.problems(cuda=False)[3], torch.float32, "compiled")
+    bench = training.Trainings("training", ["csrc"], CPU, common.Machine("Test", 0), keep=False)
+    with torch_ext.enable(ops=[], device="cpu") as around:
+        bench.run([case])
+    assert not bench.failures
+    rows = {row["contender"]: row for row in bench.rows}
+    assert set(rows) == {"torch", "xgemm"} and rows["xgemm"]["launch"] == "compiled"
+    made = case.problem.make(CPU.device, torch.float32)
+    assert rows["xgemm"]["loss"] == pytest.approx(
+        [made.step(made.loss).item() for _ in range(training.FIRST)], rel=1e-4
+    )
+    served = {server: n for (name, server), n in around.calls.items() if name in ("mm", "addmm")}
+    assert served["xgemm"] > 0 and served["torch: not enabled"] > 0
+
+
 def test_a_restored_training_repeats_its_losses() -> None:
     made = training.problems(cuda=False)[4].make(CPU.device, torch.float32)
     assert made.losses(3) == made.losses(3)

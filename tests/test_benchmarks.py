@@ -1,12 +1,16 @@
 """The benchmarks' own logic, on the CPU: what is compared, refused, timed, merged, written and shown."""
 
+import contextlib
 import dataclasses
 import hashlib
+import importlib.util
 import json
 import os
 import statistics
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +19,8 @@ import torch
 from torch.utils.benchmark import Measurement
 from torch.utils.benchmark.utils.common import TaskSpec
 
-from benchmarks import attention, common, matmul, results, run, softmax
+import torch_ext
+from benchmarks import attention, batch_invariant, common, matmul, results, run, softmax, tables
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
 HERE = common.Machine("Test CPU", 0)
@@ -94,6 +99,44 @@ def test_cpu_cases_are_right(module: ModuleType) -> None:
 
 
 # ---- floors and timing -----------------------------------------------------------------------------------------------
+
+
+def test_modes_of_whole_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's call on this library in the mode, and beside batch_invariant_ops where that is installed."""
+    assert importlib.util.find_spec(tables.OTHER_MODE) is None
+    before = {case.key: {c.name: c for c in case.contenders} for case in batch_invariant.cases(CPU)}
+    assert set(before) == {"64x97x33 fp32 highest", "64x97x33 bf16"}
+    assert all(set(found) == {"xgemm", "xgemm_default", "torch", tables.ENABLED_MODE} for found in before.values())
+    rows = [case.name for _, case in batch_invariant.rows(CPU)]
+    assert len(set(rows)) == 15 == len(rows) / 2 and "mean 4096x50257 dim1" in rows  # of two dtypes
+    a, b = torch.randn(64, 33), torch.randn(33, 97)
+    ours = before["64x97x33 fp32 highest"][tables.ENABLED_MODE]
+    with ours.context(), torch_ext.enable(device="cpu") as handle:
+        assert torch_ext.is_batch_invariant()
+        ours.call(a, b)
+    assert handle.calls["mm", "xgemm"] == 1 and not torch_ext.is_batch_invariant()
+
+    entered = []
+
+    @contextlib.contextmanager
+    def mode() -> Iterator[None]:
+        entered.append(True)
+        yield
+
+    library = ModuleType(tables.OTHER_MODE)
+    library.__spec__, library.set_batch_invariant_mode = ModuleSpec(tables.OTHER_MODE, None), mode
+    monkeypatch.setitem(sys.modules, tables.OTHER_MODE, library)
+    arguments = ["--device", "cpu", "--quick", "--out", str(tmp_path)]
+    assert common.main(batch_invariant, arguments) == 0
+    document = json.loads((tmp_path / "batch_invariant.json").read_text())
+    rows = document["rows"]
+    theirs = [row for row in rows if row["contender"] == tables.OTHER_MODE]
+    assert [row["dtype"] for row in theirs] == ["bfloat16"] and theirs[0]["us"] > 0
+    assert entered
+    enabled = [row for row in rows if row["contender"] == tables.ENABLED_MODE]
+    assert len(enabled) == 2
+    theirs[0]["us"] = 3 * next(row["us"] for row in enabled if row["dtype"] == "bfloat16")
+    assert "| 3.00 |" in tables.batch_invariant_table(tables.Results(tmp_path, {"batch_invariant": document}))
 
 
 def test_floors() -> None:

@@ -1,6 +1,8 @@
 """torch_ext.enable: aten's operators on xgemm under torch's autograd, on the CPU (through ATen) and on a GPU."""
 
+import contextlib
 import copy
+import itertools
 import os
 import re
 import subprocess
@@ -11,12 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from common import runs_hopper_kernels
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import torch_ext
-from torch_ext._enable import ATTENTION, OPERATORS, Enabled, enable
+from torch_ext._enable import ATTENTION, OPERATORS, REDUCTIONS, Enabled, enable
 
 aten = torch.ops.aten
 ROOT = Path(__file__).resolve().parents[1]
@@ -166,12 +169,53 @@ def test_what_is_left_to_torch(device: torch.device, enabled: Enabled) -> None:
         with pytest.raises(RuntimeError, match=r"not (implemented|supported)|expected .* dtype|Float8") as error:
             call()
         assert "xgemm" not in str(error.value)
-    permuted = inputs(device, 3, 4, 5).permute(2, 0, 1)
-    assert permuted.sum(0).stride() == permuted.double().sum(0).stride()
+    torch.testing.assert_close(x[:, ::2].sum(1), x[:, 0] + x[:, 2])
+    assert torch.equal(x[:, :1].expand(4, 4).amax(1), x[:, 0])
     calls = enabled.calls
     assert calls["sum", "torch: dtype"] >= 1 and calls["argmax", "torch: dtype"] == 1
-    assert calls["mm", "torch: dtype"] == 2 and calls["sum", "torch: strides"] >= 1
+    assert calls["mm", "torch: dtype"] == 2 and calls["sum", "torch: strides"] == calls["amax", "torch: strides"] == 1
     assert "torch: dtype" in str(enabled)
+
+
+def test_reductions_of_permuted_inputs(device: torch.device) -> None:
+    """Dense inputs in every order of dims: torch's results are in the order of sizes, and so are ours."""
+    for order in itertools.permutations(range(4)):
+        x = inputs(device, *((2, 3, 4, 5)[d] for d in order)).permute([order.index(d) for d in range(4)])
+        for name in REDUCTIONS:
+            for dim, keepdim in itertools.product((0, 2) if name.startswith("arg") else ((0,), (1, 3)), (False, True)):
+                before = getattr(torch, name)(x, dim, keepdim=keepdim)
+                with enable(device=device.type) as handle:
+                    after = getattr(torch, name)(x, dim, keepdim=keepdim)
+                assert served(handle, name) == 1, handle
+                assert before.is_contiguous() and before.stride() == after.stride()
+                torch.testing.assert_close(after, before)
+
+
+def test_reductions_of_many_dims(device: torch.device, enabled: Enabled) -> None:
+    """More dims than the kernels take where no two can be merged."""
+    x = inputs(device, *[2] * 20)
+    torch.testing.assert_close(x.sum(list(range(0, 20, 2))).sum(), x.flatten().sum())
+    assert enabled.calls["sum", "torch: shapes"] == 1
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not runs_hopper_kernels(), reason="fitted to Hopper's kernels")
+def test_products_that_torch_multiplies_faster(device: torch.device) -> None:
+    """Kept by torch unless the mode asks for an order of additions, in every form of the call."""
+    a, b = (inputs(device, *shape, dtype=torch.bfloat16) for shape in ((2861, 5592), (5592, 144)))
+    c = torch.zeros(2861, 144, device=device, dtype=a.dtype)
+    calls = (
+        ("mm", lambda: torch.mm(a, b)),
+        ("mm", lambda: torch.mm(a, b, out=c)),
+        ("bmm", lambda: torch.bmm(a[None], b[None])[0]),
+        ("addmm", lambda: torch.addmm(c[0] * 0, a, b)),
+    )
+    expected = a.double() @ b.double()
+    for name, call in calls:
+        for mode, server in ((contextlib.nullcontext, "torch: faster there"), (torch_ext.batch_invariant, "xgemm")):
+            with enable() as handle, mode():
+                torch.testing.assert_close(call().double(), expected, rtol=0.01, atol=0.5)
+            assert handle.calls[name, server] == 1, handle
 
 
 # ---- autograd ----

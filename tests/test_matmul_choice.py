@@ -5,9 +5,11 @@ is meant, or the benchmarks list other shapes, ``XGEMM_WRITE_GOLDEN=1 python -m 
 writes the file anew, and git shows which products move.
 """
 
+import json
 import os
 import random
 import re
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,9 @@ from tools.fuzz import ops as fuzz
 GOLDEN = Path(__file__).with_name("golden") / "matmul_choice.txt"
 plan = plan_fixture("choice")
 names = plan_fixture("names")
+torchs = plan_fixture("torch")
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+HALF_AND_DOUBLE = {"bfloat16": BF16, "float16": F16, "float64": F64}
 DTYPES = ["f32", "f16", "bf16", "f64"]
 PRECISIONS = ["highest", "ieee", "high", "medium"]
 Question = dict[str, int | str]
@@ -150,3 +155,40 @@ def test_other_gpus_multiply_on_tensor_cores_where_that_pays(plan: Ask, major: i
     highest = plan(4096, 4096, 4096, dtype=F32, precision=HIGHEST, major=major)
     assert highest.startswith("mma_x2" if major == 8 else "simt_")
     assert plan(4096, 4096, 4096, dtype=F32, precision=IEEE, major=major).startswith("simt_")
+
+
+def test_where_torch_is_faster(torchs: Ask) -> None:
+    """Aligned half precision and fp64 whose tiles fill the GPU badly: an H200 takes 1.1 to 1.7 times cuBLAS's time."""
+    for dtype in (BF16, F16):
+        for sizes, layout in [
+            *(((2861, 144, 5592), "nn"), ((9255, 488, 3808), "nn"), ((1383, 1568, 5808), "nn")),
+            *(((128, 6144, 2048), "nt"), ((2048, 768, 3072), "nt"), ((1024, 1024, 1024), "nn")),
+        ]:
+            assert torchs(*sizes, layout=layout, dtype=dtype) == "faster", sizes
+    assert torchs(2861, 144, 5592, dtype=F64) == torchs(753, 648, 1632, dtype=F64) == "faster"
+    # As fast here: whole waves, few rows, memory; or faster: fp32 in parts, rows that are unaligned.
+    for sizes in [(4096, 4096, 4096), (8192, 1024, 4096), (2048, 2048, 2048), (64, 14336, 4096), (16, 128, 8088)]:
+        assert torchs(*sizes, dtype=BF16) == "slower", sizes
+    hard = {"m": 2861, "n": 144, "k": 5592, "dtype": BF16}
+    unaligned = ({"n": 143}, {"k": 5593}, {"ld": 5596}, {"offset": 2}, {"offset_b": 8})
+    for changed in (*unaligned, {"dtype": F32, "precision": HIGH}, {"dtype": F32}, {"m": 64}, {"major": 8}):
+        assert torchs(**hard | changed) == "slower", changed
+
+
+def test_torch_is_faster_in_the_results(torchs: Ask) -> None:
+    """Of the measured products that the rule leaves to torch, torch was faster for two thirds and in the mean."""
+    ratios = []
+    for file in ("matmul", "random_shapes"):
+        rows = json.loads((RESULTS / "nvidia_h200" / f"{file}.json").read_text())["rows"]
+        us: dict[tuple, dict[str, float]] = {}
+        for row in rows:
+            if row.get("op", "matmul") == "matmul" and row["dtype"] in HALF_AND_DOUBLE:
+                shape = tuple(row["shape"][name] for name in ("m", "n", "k", "batch", "layout"))
+                us.setdefault((shape, row["dtype"], row["l2"], row["graph"]), {})[row["contender"]] = row["us"]
+        for (shape, dtype, *_), times in us.items():
+            *sizes, layout = shape
+            if "torch" in times and torchs(*sizes, layout=layout, dtype=HALF_AND_DOUBLE[dtype]) == "faster":
+                ratios.append(times["torch"] / times["xgemm"])
+    assert len(ratios) > 50
+    assert sum(ratio < 1 for ratio in ratios) > len(ratios) * 2 / 3
+    assert statistics.geometric_mean(ratios) < 0.95

@@ -71,24 +71,23 @@ inline bool takes_result(const TensorView& out, std::initializer_list<const Tens
 }
 
 /// `out` is what an `.out` overload was given, else null. serve(destination) computes the result, on a GPU into a destination
-/// that is not null; torch() is torch's kernel.
+/// that is not null, or gives an undefined tensor where torch is faster; torch() is torch's kernel.
 template <class Serve, class Torch>
 Tensor answer(Op op, By by, const TensorView* out, std::initializer_list<const TensorView*> inputs, const Serve& serve,
               const Torch& torch) {
   if (by == By::xgemm) {
     try {
       const Serving guard;
-      if (!out) {
-        const Tensor result = serve(nullptr);
+      const bool direct = out && out->cuda && takes_result(*out, inputs);
+      const Tensor result = serve(direct ? out->tensor : nullptr);
+      if (result.defined()) {
         count(op, by);
-        return result;
+        if (!out) return result;
+        Tensor destination = *out->tensor;
+        if (!direct) torch::stable::copy_(destination, result);
+        return destination;
       }
-      const bool direct = out->cuda && takes_result(*out, inputs);
-      Tensor destination = *out->tensor;
-      const Tensor result = serve(direct ? &destination : nullptr);
-      if (!direct) torch::stable::copy_(destination, result);
-      count(op, by);
-      return destination;
+      by = By::faster;
     } catch (const std::exception& error) {
       // Torch's own calls fail for lack of memory: its kernel may need less, and raises torch's error.
       if (std::string_view(error.what()).starts_with("xgemm")) throw;

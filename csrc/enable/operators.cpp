@@ -8,6 +8,7 @@
 #include <list>
 #include <mutex>
 
+#include "device/index_map.h"
 #include "enable/answer.h"
 #include "enable/attention.h"
 #include "matmul/ops.h"
@@ -77,7 +78,7 @@ Tensor product(const Tensor* out, const Tensor& a, const Tensor& b) {
   }
   return answer(
       op, by, vo ? &*vo : nullptr, {&va, &vb},
-      [&](const Tensor* to) { return matmul::matmul(name_of(op), a, b, precision_of(va), to); }, torch);
+      [&](const Tensor* to) { return matmul::matmul(name_of(op), a, b, precision_of(va), to, true); }, torch);
 }
 
 /// addmm, baddbmm, addmv: beta * input + alpha * (a @ b), or an undefined tensor if torch has to serve.
@@ -108,7 +109,7 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
   }();
   return answer(
       op, by, vo ? &*vo : nullptr, {&vi, &va, &vb},
-      [&](const Tensor* to) { return matmul::addmm(name_of(op), input, a, b, beta, alpha, precision_of(va), to); },
+      [&](const Tensor* to) { return matmul::addmm(name_of(op), input, a, b, beta, alpha, precision_of(va), to, true); },
       [] { return Tensor(); });
 }
 
@@ -149,14 +150,16 @@ Tensor reduced(Op op, reduce::Kind kind, const Tensor& x, ShapeRef dims, bool al
   const bool index = kind == reduce::Kind::argmax || kind == reduce::Kind::argmin;
   By by = by_settings(op, v.dtype);
   if (by == By::xgemm && dtype && !is_floating(*dtype)) by = By::dtype;
-  if (by == By::xgemm && (v.numel() == 0 || v.dim() > 64)) by = By::shape;  // torch's errors and identities
+  if (by == By::xgemm && (v.numel() == 0 || v.dim() > IndexMap::kMaxDims)) by = By::shape;  // torch's errors and identities
   for (const std::int64_t dim : dims)
     if (dim < -std::max<std::int64_t>(v.dim(), 1) || dim >= std::max<std::int64_t>(v.dim(), 1)) by = By::shape;
-  // Torch's result has its input's order of dims. Where that is not the order of sizes it gives the tensor, and in the
-  // batch-invariant mode alone the values are ours.
-  const bool ordered = is_dense(v);
-  if (by == By::xgemm && (!ordered || out)) {
-    if (!in_order()) return count(op, ordered ? By::option : By::strides), torch(out);
+  if (by == By::xgemm && !in_order()) {
+    // Whatever the order of dims, the memory is read as a dense tensor's. Elements with gaps, or expanded: not measured.
+    const Range bytes = memory_of(v);
+    if (bytes.end - bytes.begin != static_cast<std::uintptr_t>(v.numel()) * size_of(to_dtype(v.dtype))) by = By::strides;
+    if (out) by = By::option;
+  }
+  if (by == By::xgemm && out) {
     const Tensor given = torch(out);
     const TensorView vo = view(name_of(op), "out", given);
     if (vo.dtype != (index ? ScalarType::Long : dtype.value_or(v.dtype))) return count(op, By::dtype), given;

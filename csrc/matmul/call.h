@@ -15,9 +15,10 @@ struct Call {
   Problem problem{};                ///< sizes, scalars and the operands' pointers and matrix strides
   Shape a{}, b{}, c{}, residual{};  ///< the operands' batch strides, one per batch dim
   const Tensor* out = nullptr;      ///< null: a new tensor; else as ops.h says
+  bool unless_slower = false;       ///< as ops.h says
 };
 
-/// The product on a GPU.
+/// The product on a GPU; undefined if it is left to torch.
 Tensor run(Call& call);
 
 // The products on the CPU.

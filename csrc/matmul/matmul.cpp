@@ -107,17 +107,19 @@ Call begin_product(const TensorView& va, const TensorView& vb, Precision precisi
   return call;
 }
 
-Tensor product(const TensorView& va, const TensorView& vb, Precision precision, const Tensor* out) {
+Tensor product(const TensorView& va, const TensorView& vb, Precision precision, const Tensor* out, bool unless_slower) {
   check_operands(va, vb);
   Call call = begin_product(va, vb, precision, out);
+  call.unless_slower = unless_slower;
   if (auto result = on_gpu(call)) return *result;
   return matmul_cpu(call, va, vb);
 }
 
 Tensor product_sum(const TensorView& vi, const TensorView& va, const TensorView& vb, double beta, double alpha,
-                   Precision precision, const Tensor* out) {
+                   Precision precision, const Tensor* out, bool unless_slower) {
   check_operands(va, vb, vi);
   Call call = begin_product(va, vb, precision, out);
+  call.unless_slower = unless_slower;
   Problem& p = call.problem;
   if (beta != 0)  // with beta 0 it is not read, so that its NaN and Inf do not show
     p.c = broadcast_operand(vi, call.out_shape, call.c, va.dim() == 1, vb.dim() == 1);
@@ -131,7 +133,7 @@ Tensor product_sum(const TensorView& vi, const TensorView& va, const TensorView&
 }
 
 Tensor matmul_op(const Tensor& a, const Tensor& b, const Text& precision) {
-  return product(view("matmul", "a", a), view("matmul", "b", b), parse_precision("matmul", precision), nullptr);
+  return product(view("matmul", "a", a), view("matmul", "b", b), parse_precision("matmul", precision), nullptr, false);
 }
 
 Tensor addmm_op(const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha, const Text& precision) {
@@ -139,7 +141,7 @@ Tensor addmm_op(const Tensor& input, const Tensor& mat1, const Tensor& mat2, dou
   const TensorView va = view(op, "mat1", mat1), vb = view(op, "mat2", mat2);
   check(va.dim() == 2 && vb.dim() == 2, op, "expected mat1 and mat2 with 2 dims, got shapes ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
-  return product_sum(view(op, "input", input), va, vb, beta, alpha, parse_precision(op, precision), nullptr);
+  return product_sum(view(op, "input", input), va, vb, beta, alpha, parse_precision(op, precision), nullptr, false);
 }
 
 /// The common start of the ops on an input of shape (..., m, k), or (k): activation, precision, sizes and batch. The caller
@@ -275,13 +277,14 @@ XGEMM_REGISTER(xgemm, linear_prepared, linear_prepared);
 
 }  // namespace
 
-Tensor matmul(const char* op, const Tensor& a, const Tensor& b, Precision precision, const Tensor* out) {
-  return product(view(op, "mat1", a), view(op, "mat2", b), precision, out);
+Tensor matmul(const char* op, const Tensor& a, const Tensor& b, Precision precision, const Tensor* out, bool unless_slower) {
+  return product(view(op, "mat1", a), view(op, "mat2", b), precision, out, unless_slower);
 }
 
 Tensor addmm(const char* op, const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha,
-             Precision precision, const Tensor* out) {
-  return product_sum(view(op, "input", input), view(op, "mat1", mat1), view(op, "mat2", mat2), beta, alpha, precision, out);
+             Precision precision, const Tensor* out, bool unless_slower) {
+  return product_sum(view(op, "input", input), view(op, "mat1", mat1), view(op, "mat2", mat2), beta, alpha, precision, out,
+                     unless_slower);
 }
 
 }  // namespace xgemm::matmul

@@ -6,11 +6,13 @@
 namespace xgemm::matmul {
 
 /// As torch.matmul. `op`: its name in errors. `out`: null, or where a GPU writes the result: of its shape and dtype, contiguous,
-/// on 16 bytes, apart from the operands (on the CPU it is not written).
-Tensor matmul(const char* op, const Tensor& a, const Tensor& b, Precision precision, const Tensor* out = nullptr);
+/// on 16 bytes, apart from the operands (on the CPU it is not written). `unless_slower`: where torch's kernel is expected to take
+/// less time, nothing is computed and the result is undefined; never in batch-invariant mode.
+Tensor matmul(const char* op, const Tensor& a, const Tensor& b, Precision precision, const Tensor* out = nullptr,
+              bool unless_slower = false);
 
 /// beta * input + alpha * (mat1 @ mat2); mat1 and mat2 as in matmul, input broadcasts to the result.
 Tensor addmm(const char* op, const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha,
-             Precision precision, const Tensor* out = nullptr);
+             Precision precision, const Tensor* out = nullptr, bool unless_slower = false);
 
 }  // namespace xgemm::matmul

@@ -205,11 +205,10 @@ std::string_view forced_plan(const char* op) {
 Tensor run(Call& call) {
   CudaScope scope(call.like);
   Problem& p = call.problem;
-  Tensor out = call.out ? *call.out : empty(call.out_shape, call.like.dtype, call.like);
-  p.out = view(call.like.op, "out", out).data;
+  const auto result = [&] { return call.out ? *call.out : empty(call.out_shape, call.like.dtype, call.like); };
   std::int64_t batches = 1;
   for (const std::int64_t size : call.batch) batches *= size;
-  if (batches * p.m * p.n == 0) return out;
+  if (batches * p.m * p.n == 0) return result();
 
   std::vector<BatchDim> dims = merge(call);
   fold_rows(p, dims);
@@ -226,9 +225,15 @@ Tensor run(Call& call) {
   const std::string_view forced = forced_plan(call.like.op);
   const DeviceProperties& gpu = scope.properties();
   thread_local PlanCache cache;
+  const Plan* const whole = outer == 0 && forced.empty() ? &cache.find(p, gpu) : nullptr;
+  if (whole && whole->slower_than_torch && call.unless_slower && !p.batch_invariant) return {};
+  Tensor out = result();
+  p.out = view(call.like.op, "out", out).data;
   each_outer(p, std::span(dims).first(outer), [&](const Problem& product) {
     const auto launched_by = [&](const Plan& plan) { return launch_plan(call.like, product, plan, scope); };
-    if (!(forced.empty() ? launched_by(cache.find(product, gpu)) : launched_by(make_plan(product, gpu, forced))))
+    if (!(whole            ? launched_by(*whole)
+          : forced.empty() ? launched_by(cache.find(product, gpu))
+                           : launched_by(make_plan(product, gpu, forced))))
       launched_by(make_plain_plan(product, gpu, forced));
   });
   return out;

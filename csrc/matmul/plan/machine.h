@@ -12,8 +12,7 @@ namespace xgemm::matmul {
 /// Bytes per second of an H200, fitted to benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs).
 struct Machine {
   int sm_count;
-  double read_bytes = 4.0e12;       ///< operands read once by many CTAs, C, and copies of operands (fp16_split/)
-  double strips_bytes = 1.8e12;     ///< the pass into fp16 parts of operands contiguous along their lines
+  double read_bytes = 4.0e12;       ///< operands read once by many CTAs, C, and passes over operands (fp16_split/)
   double l2_tma_bytes = 1.16e13;    ///< of all SMs: boxes of TMA
   double l2_async_bytes = 7.92e12;  ///< of all SMs: cp.async
   double join_bytes = 3.65e10;      ///< of a CTA: partial sums of splits, written and read
@@ -57,7 +56,7 @@ inline Machine machine_of(const DeviceProperties& gpu) {
   if (!hopper) machine.l2_async_bytes *= clock * gpu.sm_count / (kH200Clock * 132);
   if (gpu.memory_bytes_per_second <= 0) return machine;
   const double share = std::max(std::round(100 * gpu.memory_bytes_per_second / static_cast<double>(kH200)), 1.0) / 100;
-  machine.read_bytes *= share, machine.strips_bytes *= share;
+  machine.read_bytes *= share;
   return machine;
 }
 

@@ -34,8 +34,9 @@ double pass_us(const Question& q, const OperandLines& x, const TensorOperand& t,
   if (t.prepared || !t.copied) return 0;
   const auto elements = static_cast<double>(t.inner * t.other * t.batches);
   if (parts == 0) return q.move(4 * elements);
-  return kSplitLaunch + 1e6 * (has_vectors(q.p, x, 4) ? 1 : kSplitElements) * (4 + 2 * parts) * elements /
-                            (t.k_major ? q.machine.read_bytes : q.machine.strips_bytes);
+  const int reads = t.k_major ? 1 : 2;  // columns: for their scales, then in a second launch for the parts
+  return kSplitLaunch + (reads - 1) * kNextLaunch +
+         (has_vectors(q.p, x, 4) ? 1 : kSplitElements) * q.move((4 * reads + 2 * parts) * elements);
 }
 
 void take_copy(const Question& q, int parts, TensorOperand& x, std::int64_t& bytes) {

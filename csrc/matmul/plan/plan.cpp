@@ -1,6 +1,8 @@
 // The choice among the families' candidates.
 #include "matmul/plan/plan.h"
 
+#include <algorithm>
+
 namespace xgemm::matmul {
 namespace {
 
@@ -55,10 +57,28 @@ std::optional<WgmmaPlan> whole_gated(const Question& q) {
   return wgmma && timed && (always || timed->seconds <= 2 * seconds(*offer_cuda_cores(asked))) ? wgmma : std::nullopt;
 }
 
+/// Does cuBLAS take less time? It is fast where all rows are aligned, and for few rows or columns our kernels are as fast. Its
+/// time: a launch, and what takes longer of multiplying and memory, without the waves of one tile size that a plan counts; fitted
+/// to benchmarks/results/nvidia_h200/matmul.json and random_shapes.json (docs/log/matmul.md).
+bool slower_than_torch(const Question& q, double seconds) {
+  constexpr std::int64_t kFew = 64, kStart = 3500, kHalfRate = 600, kDoubleRate = 55;  // nanoseconds, TFLOP/s
+  const Problem& p = q.p;
+  const auto vector = static_cast<std::int64_t>(16 / size_of(p.dtype));
+  if (!is_hopper(q) || p.dtype == DType::f32 || std::min(p.m, p.n) <= kFew || p.n % vector != 0 ||
+      !has_vectors(p, lines_of_a(p), vector) || !has_vectors(p, lines_of_b(p), vector))
+    return false;
+  const double operations = 2.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.k * p.batches),
+               compute = 1e-6 * operations / static_cast<double>(is_half(p.dtype) ? kHalfRate : kDoubleRate);
+  return 1e6 * seconds > 1e-3 * kStart + std::max(compute, q.memory());
+}
+
 /// `choose` for both products of a gated problem, else for the problem.
 template <class Choose>
 Plan each_product(const Question& q, const Choose& choose) {
-  if (!q.p.gated) return {choose(q), {}};
+  if (!q.p.gated) {
+    const Candidate chosen = choose(q);
+    return {chosen, {}, slower_than_torch(q, seconds(chosen))};
+  }
   const void* const sums = &q;  // any address: the memory is taken when the product is launched
   const Problem up = up_product(q.p, nullptr), gate = gate_product(q.p, sums);
   return {choose({gate, q.gpu, q.forced}), choose({up, q.gpu, q.forced})};

@@ -28,6 +28,7 @@ inline double seconds(const Candidate& c) {
 struct Plan {
   Candidate kernel;             ///< computes the problem; of a gated one with `up`, its second product (gate_product)
   std::optional<Candidate> up;  ///< gated, as two products: the first (up_product)
+  bool slower_than_torch{};     ///< expected: for callers that can leave the problem to torch
 };
 
 /// `forced`: a name that is_plan_name knows: the fastest of its family's kernels if it can do the problem, else CUDA cores.
