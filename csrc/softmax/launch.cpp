@@ -6,13 +6,11 @@ namespace xgemm::softmax {
 
 void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
   switch (plan.kernel) {
-    case Kernel::single: return launch_single(plan, in, out, stream);
     case Kernel::odd_rows: return launch_odd_rows(plan, in, out, stream);
-    case Kernel::tiny_rows: return launch_tiny_rows(plan, in, out, stream);
+    case Kernel::elements: return launch_elements(plan, in, out, stream);
     case Kernel::rows: return launch_rows(plan, in, out, stream);
     case Kernel::shared: return launch_shared(plan, in, out, stream);
     case Kernel::columns: return launch_columns(plan, in, out, stream);
-    case Kernel::short_columns: return launch_short_columns(plan, in, out, stream);
     case Kernel::two_pass: break;
   }
   reduce::launch(plan.statistics, in, workspace, static_cast<char*>(workspace) + plan.statistics_bytes, stream);

@@ -17,11 +17,9 @@ void launch_masked(const Masked& plan, const void* in, const void* mask, void* o
 void launch_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_short_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t stream);
-void launch_single(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_odd_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
-void launch_tiny_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream);
+void launch_elements(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_columns(const Plan& plan, const void* in, void* out, cudaStream_t stream);
-void launch_short_columns(const Plan& plan, const void* in, void* out, cudaStream_t stream);
 void launch_apply(const Plan& plan, const void* in, void* out, const void* pairs, cudaStream_t stream);
 
 }  // namespace xgemm::softmax

@@ -14,7 +14,6 @@ void launch_shared(const Plan& plan, const void* in, void* out, cudaStream_t str
       launch_clusters<true>(kKernel, plan, block, bytes, stream, rows_of(plan), plan.kept, static_cast<const T*>(in),
                             static_cast<O*>(out));
     };
-    if (plan.lanes == kTeamThreads) return go.template operator()<softmax_shared<T, O, kTeamThreads>>();
     if (plan.lanes == kWarpSize) return go.template operator()<softmax_shared<T, O, kWarpSize>>();
     go.template operator()<softmax_shared<T, O, kBlockThreads>>();
   });
