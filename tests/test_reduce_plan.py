@@ -361,7 +361,7 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
         (SUM, BF16, [20, 6, 53], 0b101, ELEMENTS, {"lanes": 160}),  # few tiles
         (SUM, F16, [8, 9, 5, 223], 0b1001, ELEMENTS, {"lanes": 224}),
         (SUM, BF16, [70001, 2], 0b01, COLUMNS, {"run": 1, "repeat": 252, "splits": 3}),
-        (SUM, BF16, [9, 6, 53], 0b101, ELEMENTS, {"lanes": 64, "threads": 256}),  # small tiles
+        (SUM, BF16, [9, 6, 53], 0b101, ELEMENTS, {"lanes": 64, "threads": 64}),  # small tiles
         (ARGMAX, F32, [3072, 2], 0b01, ELEMENTS, {"lanes": 256}),
         (SUM, F32, [1168, 5], 0b01, ELEMENTS, {"lanes": 160, "threads": 160}),
         (SUM, F32, [398, 9], 0b01, ELEMENTS, {"lanes": 64}),

@@ -205,8 +205,8 @@ Plan make_plan(const char* op, const Problem& problem, const DeviceProperties& g
   const LayoutClass kind = class_of(layout);
   switch (kind) {
     case LayoutClass::one_element: return finished(op, CopyPlan{layout.arguments}, layout);
-    case LayoutClass::elements: return finished(op, plan_elements(layout, kWarp), layout);
-    case LayoutClass::small_tile: return finished(op, plan_elements(layout, kElementThreads), layout);
+    case LayoutClass::elements: return finished(op, plan_elements(layout, kWarp, gpu.sm_count), layout);
+    case LayoutClass::small_tile: return finished(op, plan_elements(layout, kElementThreads, gpu.sm_count), layout);
     case LayoutClass::short_columns: return finished(op, plan_short_columns(layout, gpu.sm_count), layout);
     case LayoutClass::columns:
     case LayoutClass::folded:

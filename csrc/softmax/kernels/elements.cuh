@@ -59,8 +59,10 @@ __global__ void __launch_bounds__(most_element_threads(sizeof(T)))
     V* const values = reinterpret_cast<V*>(element_memory) + which * warps * beside;
     if (thread % kWarpSize < beside) values[thread / kWarpSize * beside + own] = value;
     __syncthreads();
-    value = values[own];
-    for (int w = 1; w < warps; ++w) value = op(value, values[w * beside + own]);
+    const V* other = values + own;
+    value = *other;
+#pragma unroll 4
+    for (int w = 1; w < warps; ++w) value = op(value, *(other += beside));
     return value;
   };
   V m = x[0];
