@@ -96,7 +96,10 @@ void plan_split_rows(RowPlan& plan, bool few, std::int64_t runs, const DevicePro
   } else if (plan.splits > kWarps && (plan.outputs < resident || plan.splits > kMaxStates)) {
     const std::int64_t share = ceil_div(plan.splits * plan.outputs, 4 * resident);  // half a CTA's warps if rows are few
     plan.per_cta = std::min({share <= kWarps / 2 ? kWarps / 2 : ceil_div(share, kWarps) * kWarps, plan.splits, kMaxStates});
-    if (plan.per_cta == kWarps && plan.splits <= kWarp) warps = plan.per_cta = busy_warps(plan.splits);
+    if (plan.splits <= kWarp) {
+      if (plan.per_cta == kWarps) plan.per_cta = busy_warps(plan.splits);
+      warps = std::min(plan.per_cta, kWarps);
+    }
   } else {
     warps = warps_of_row(plan, resident);
   }

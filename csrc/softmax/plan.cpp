@@ -116,24 +116,27 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool
 }
 
 /// False if the kernel for columns is faster.
-bool plan_few_columns(Plan& plan, std::int64_t width) {
+bool plan_few_columns(Plan& plan, std::int64_t width, std::int64_t sm_count) {
   const std::int64_t lanes = round_up_pow2(ceil_div(plan.length, std::int64_t{2 * kElements})), count = plan.outer * plan.columns,
                      all = std::min(kWarp, round_up_pow2(count));
   if (!takes_elements(plan, lanes) || lanes > most_element_threads(8)) return false;
   const bool vectors = plan.aligned && plan.columns % width == 0;
   std::int64_t beside = lanes == 1 ? 1 : all, most = vectors ? kMostAligned : kMostUnaligned;
-  while (beside > 1 && lanes * beside > most_element_threads(8)) beside /= 2;
+  const std::int64_t sector = kSector * width / 16;
+  while (beside > 1 && (lanes * beside > most_element_threads(8) || (beside > sector && ceil_div(count, beside) < sm_count)))
+    beside /= 2;
   if (lanes == 1)
     most = vectors ? kMostOfThread : INT64_MAX;
-  else if (beside < std::min(all, kSector * width / 16))
+  else if (beside < std::min(all, sector))
     most = kMostScattered;
   if (count * plan.length > most) return false;
   plan_elements(plan, lanes, beside);
   return true;
 }
 
-void plan_columns(Plan& plan, std::int64_t width, std::int64_t max_cluster) {
-  if (plan_few_columns(plan, width)) return;
+void plan_columns(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
+  if (plan_few_columns(plan, width, gpu.sm_count)) return;
+  const std::int64_t max_cluster = gpu.major == 9 ? gpu.max_cluster : 1;
   // Accesses of 64 bytes take as long as accesses of 128; then two passes are as fast.
   const std::int64_t most = kColumnThreads / (max_cluster > 1 ? kColumnLanes : kColumnLanes / 4),
                      held = max_cluster * most * kCell;
@@ -199,7 +202,6 @@ Passes make_plan(const char* op, bool log, const reduce::Source& source, std::in
   plan.outer = outer;
 
   const auto bytes = static_cast<std::int64_t>(size_of(plan.in)), width = 16 / bytes;
-  const std::int64_t max_cluster = gpu.major == 9 ? gpu.max_cluster : 1;
   plan.aligned = plan.columns == 1 || plan.length_stride * bytes % 16 == 0;
   for (int d = 0; d < map.dims; ++d) plan.aligned &= map.stride[d] * bytes % 16 == 0;
   plan.last = (plan.length - 1) * plan.length_stride + plan.columns - 1;
@@ -207,7 +209,7 @@ Passes make_plan(const char* op, bool log, const reduce::Source& source, std::in
   if (plan.columns == 1)
     plan_rows(plan, width, gpu, !batch_invariant);
   else
-    plan_columns(plan, width, max_cluster);
+    plan_columns(plan, width, gpu);
 
   if (plan.kernel == Kernel::two_pass) {
     plan.statistics = reduce::make_plan(op,
