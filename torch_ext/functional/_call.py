@@ -1,12 +1,12 @@
 """What every function does: the call below autograd, torch's own kinds of errors, the precision of the moment."""
 
 import re
-import threading
 
 import torch
 
 from torch_ext.autograd import DIFFERENTIABLE, check_forward_only
 
+_BelowAutograd = torch._C._AutoDispatchBelowAutograd
 _inference_mode = torch.is_inference_mode_enabled
 compiling = torch.compiler.is_compiling
 exporting = torch.compiler.is_exporting
@@ -23,16 +23,6 @@ _WRONG_INDEX = re.compile(r": expected (dim in \[|the reduced dims to be non-emp
 _WRONG_VALUE = re.compile(
     r": expected ((precision|activation|causal_alignment|reduction) |input and target of one batch size)"
 )
-
-
-class _Below(threading.local):
-    """A thread's guard that sends ops below autograd, made once: a new one costs as much as entering it."""
-
-    def __init__(self) -> None:
-        self.autograd = torch._C._AutoDispatchBelowAutograd()
-
-
-_below = _Below()
 
 
 def default_precision() -> str:
@@ -104,7 +94,7 @@ def call(op: torch._ops.OpOverload, *args, **kwargs):
         if _inference_mode():
             return direct(*args, **kwargs)
         check_forward_only(op, (*args, *kwargs.values()))
-        with _below.autograd:
+        with _BelowAutograd():
             return direct(*args, **kwargs)
     except RuntimeError as error:
         raise python_error(op, error) from None
