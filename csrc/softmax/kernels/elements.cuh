@@ -28,8 +28,14 @@ std::size_t element_bytes(const Plan& plan) {
   return static_cast<std::size_t>(2 * plan.threads / kWarpSize * plan.beside) * sizeof(V);
 }
 
+/// All threads of an SM for the fewer elements, 1536 for more.
+template <class T, int kCount>
+inline constexpr int kElementRegisters = sizeof(T) == 8       ? 64
+                                         : kCount > kElements ? 40
+                                                              : 32;
+
 template <class T, class O, int kCount>
-__global__ void __launch_bounds__(most_element_threads(sizeof(T)))
+__global__ void __maxnreg__((kElementRegisters<T, kCount>))
     softmax_elements(const __grid_constant__ Elements plan, const T* __restrict__ in, O* __restrict__ out) {
   using V = Value<T>;
   extern __shared__ __align__(16) unsigned char element_memory[];
