@@ -22,7 +22,10 @@ WGMMA_PRODUCTS = [
 ]
 SLICED = [CSRC / "matmul" / "sliced" / "sliced.cu", *PLANNERS]
 SOFTMAX = [
-    *(CSRC / "softmax" / name for name in ("softmax_shared.cu", "softmax_columns.cu", "plan.cpp")),
+    *(
+        CSRC / "softmax" / name
+        for name in ("softmax_shared.cu", "softmax_columns.cu", "softmax_elements.cu", "plan.cpp")
+    ),
     *(CSRC / "reduce" / name for name in ("plan.cpp", "row_plan.cpp", "column_plan.cpp")),
 ]
 

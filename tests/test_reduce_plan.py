@@ -36,9 +36,9 @@ int main() {
     }
     if (what == 17) {
       auto p = softmax::make_plan("test", false, source, mask, source.dtype, gpu, batch_invariant);
-      std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld %d %d %d\n", int(p.kernel), p.threads, p.lanes,
+      std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld %d %d %d %d\n", int(p.kernel), p.threads, p.lanes,
                   p.cluster, (long long)p.outer,(long long)p.length, (long long)p.columns, (long long)p.chunk,
-                  (long long)p.tiles, (long long)p.blocks, p.team, p.items, p.steps);
+                  (long long)p.tiles, (long long)p.blocks, p.team, p.items, p.steps, p.beside);
       continue;
     }
     if (what == 19) {
@@ -111,7 +111,8 @@ SOFTMAX, DIVIDE, MASKED, DENSE_ROWS = 17, 18, 19, 20
 BATCH_INVARIANT, LABEL_SMOOTHING = 100, 200  # on top of a kind
 COPY, ROWS, ELEMENTS, SHORT_COLUMNS, COLUMNS = range(5)  # the alternatives of reduce::Plan
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
-SOFTMAX_FIELDS += ["team", "items", "steps"]
+SOFTMAX_FIELDS += ["team", "items", "steps", "beside"]
+ROW_KERNEL, COLUMN_KERNEL, TWO_PASS, SHARED, SINGLE_ELEMENTS = range(5)  # softmax::Kernel
 
 
 @pytest.fixture(scope="module")
@@ -360,7 +361,7 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
         (SUM, BF16, [20, 6, 53], 0b101, ELEMENTS, {"lanes": 160}),  # few tiles
         (SUM, F16, [8, 9, 5, 223], 0b1001, ELEMENTS, {"lanes": 224}),
         (SUM, BF16, [70001, 2], 0b01, COLUMNS, {"run": 1, "repeat": 252, "splits": 3}),
-        (SUM, BF16, [9, 6, 53], 0b101, ELEMENTS, {"lanes": 64, "threads": 256}),  # small tiles
+        (SUM, BF16, [9, 6, 53], 0b101, ELEMENTS, {"lanes": 64, "threads": 64}),  # small tiles
         (ARGMAX, F32, [3072, 2], 0b01, ELEMENTS, {"lanes": 256}),
         (SUM, F32, [1168, 5], 0b01, ELEMENTS, {"lanes": 160, "threads": 160}),
         (SUM, F32, [398, 9], 0b01, ELEMENTS, {"lanes": 64}),
@@ -485,28 +486,19 @@ def test_softmax_plans_cover_their_problem(planner, dtype, major):
     for n in (*lengths, 1 << 19, 1 << 22):
         p = softmax_plan(planner, dtype, 1, [3, n], major=major)
         vectors = -(-n // width)
-        if n == 1:
-            assert p["kernel"] == 6 and p["blocks"] == 1  # single
-            continue
-        if p["kernel"] == 2:
+        if p["kernel"] == TWO_PASS:
             assert vectors * 16 > (16 * 224 * 1024 if major == 9 else 64 * 1024)
             continue
         assert p["threads"] <= 1024 and (p["lanes"] <= 32 or p["lanes"] == p["threads"])
         assert p["blocks"] == (-(-3 * p["lanes"] // p["threads"]) if p["lanes"] <= 32 else 3 * p["cluster"])
-        if p["kernel"] == 5:  # tiny rows
-            assert n % width != 0 and p["lanes"] <= 32 and p["steps"] in (5, 10) and n <= p["lanes"] * p["steps"]
-            assert p["steps"] == 5 or (p["lanes"] == 32 and dtype != F64)
+        if p["kernel"] == SINGLE_ELEMENTS:
+            assert n % width != 0 and p["beside"] == 1 and p["steps"] <= 10 and n <= p["lanes"] * p["steps"]
             continue
-        if p["kernel"] == 0:
+        assert n > 1
+        if p["kernel"] == ROW_KERNEL:
             assert p["cluster"] == 1 and 4 * p["lanes"] >= vectors
             continue
-        if p["kernel"] == 4:  # a row may touch one aligned 16-byte block more than its length needs
-            assert n % width != 0 and p["lanes"] <= 16 and -(-(n + width - 1) // width) <= 5 * p["lanes"]
-            continue
-        if p["kernel"] == 6:  # tiny rows: at most four elements a lane
-            assert n % width != 0 and n <= min(4 * p["lanes"], 64) and (p["lanes"] == 1 or 2 * p["lanes"] < n)
-            continue
-        assert p["kernel"] == 3 and major == 9 and (p["cluster"] <= 8 or p["cluster"] == 16)
+        assert p["kernel"] == SHARED and major == 9 and (p["cluster"] <= 8 or p["cluster"] == 16)
         assert (p["cluster"] - 1) * p["chunk"] < vectors <= p["cluster"] * p["chunk"]
         assert p["threads"] // p["lanes"] * (16 * p["chunk"] + 32) <= 225 * 1024
 
@@ -514,16 +506,22 @@ def test_softmax_plans_cover_their_problem(planner, dtype, major):
 @pytest.mark.parametrize("major", [8, 9])
 @pytest.mark.parametrize("dtype", [F32, BF16, F64])
 def test_softmax_columns_cover_their_problem(planner, dtype, major):
-    """16 to 48 positions per thread, blocks of whole teams, up to 256 threads; length alone decides on two passes."""
+    """Few elements by single ones; else 16 to 48 positions per thread, blocks of whole teams, up to 256 threads."""
     width, held = WIDTH[dtype], 2048 if major == 8 else 3 * 8192 if dtype == BF16 else 8192
     short = (2, 3, 8, 9, 100, 257, 500, 513, 1000, 1024, 1025, 2048, 2049, 8192)
     lengths = (*short, 8193, 16384, 16385, 24576, 24577, 1 << 20)
     for n, c in itertools.product(lengths, (2, 3, 9, 64, 4096)):
         p = softmax_plan(planner, dtype, 1, [5, n, c], major=major)
-        assert p["kernel"] == (2 if n > held else 7 if n <= 8 and (c % width or 5 * n * c <= 1 << 18) else 1)
-        if p["kernel"] == 7:  # short columns
-            assert p["blocks"] * p["threads"] >= 5 * c
-        if p["kernel"] != 1:
+        if p["kernel"] == SINGLE_ELEMENTS:
+            lanes, beside = p["lanes"], p["beside"]
+            assert n <= p["steps"] * lanes and p["steps"] <= 10 and lanes * beside <= 512
+            assert p["threads"] == (128 if lanes * beside <= 32 else lanes * beside) and beside <= 32
+            assert p["blocks"] * p["threads"] // lanes >= 5 * c > (p["blocks"] - 1) * p["threads"] // lanes
+            assert 5 * n * c <= (1 << 22) or (lanes == 1 and c % width != 0)
+            continue
+        assert p["kernel"] == (TWO_PASS if n > held else COLUMN_KERNEL)
+        assert n > 5120 or 5 * n * c > (1 << 18)
+        if p["kernel"] != COLUMN_KERNEL:
             continue
         team, lanes, cluster, cell = p["team"], p["lanes"], p["cluster"], 16 * -(-n // 8192)
         assert lanes in (1, 2, 4, 8) and p["tiles"] * lanes * width >= c > (p["tiles"] - 1) * lanes * width
@@ -535,19 +533,39 @@ def test_softmax_columns_cover_their_problem(planner, dtype, major):
         assert p["blocks"] == -(-5 * p["tiles"] // p["items"]) * cluster
 
 
-def test_few_softmax_rows_have_more_threads(planner):
-    """Up to 2^14 odd rows are tiny rows, up to 2^10 rows in shared memory have a CTA each."""
-    for dtype, n, few_kernel, many_kernel in ((F32, 50, 5, 4), (F32, 63, 5, 5), (BF16, 100, 5, 4), (F32, 401, 3, 3)):
-        few, many = (softmax_plan(planner, dtype, 1, [rows, n]) for rows in (1, 1 << 19))
-        assert (few["kernel"], many["kernel"]) == (few_kernel, many_kernel), (dtype, n)
-        if few_kernel == 3:
-            assert (few["lanes"], many["lanes"]) == (128, 32)
-    for dtype, n in itertools.product((F32, BF16, F64), range(1, 700)):
-        tiny = softmax_plan(planner, dtype, 1, [3, n])
-        if tiny["kernel"] == 5:
-            assert n <= tiny["lanes"] * tiny["steps"] and tiny["steps"] <= 10 and tiny["lanes"] <= 32
-            gap = softmax_plan(planner, dtype, 2, [3, 5, n], [5 * n + 1, n, 1])  # rows with two strides
-            assert gap["kernel"] in (0, 3, 4)
+def test_softmax_rows_of_single_elements(planner):
+    """Few odd rows, and many short ones, with fewer threads a row."""
+    for dtype, n, few, many in (
+        (F32, 9, 2, 2),
+        (F32, 50, 16, 8),
+        (BF16, 30, 8, 8),
+        (BF16, 100, 32, 16),
+        (BF16, 401, 64, 64),
+        (BF16, 993, 128, None),
+        (F32, 993, 128, 128),
+        (F32, 1025, 128, None),
+        (BF16, 8193, 1024, None),
+    ):
+        for rows, lanes in ((100, few), (1 << 19, many)):
+            p = softmax_plan(planner, dtype, 1, [rows, n])
+            assert (p["kernel"], p["lanes"]) == (
+                (SINGLE_ELEMENTS, lanes) if lanes else (SHARED, 32 if n < 4096 else 256)
+            )
+    for dtype, n in itertools.product((F32, BF16, F64), range(2, 700)):
+        gap = softmax_plan(planner, dtype, 2, [3, 5, n], [5 * n + 1, n, 1])  # rows with two strides
+        assert gap["kernel"] in (ROW_KERNEL, SHARED)
+
+
+def test_small_softmax_columns_fill_the_gpu(planner):
+    """A few columns of many positions: enough threads that each has at most ten elements."""
+    for sizes, threads in (
+        ([6, 163, 9], 32 * 54),
+        ([1, 78, 6], 8 * 6),
+        ([33, 145, 29], 16 * 957),
+        ([6, 1689, 36], 256 * 216),
+    ):
+        p = softmax_plan(planner, BF16, 1, sizes)
+        assert p["kernel"] == SINGLE_ELEMENTS and p["blocks"] * p["threads"] >= threads, sizes
 
 
 def test_few_long_rows_fill_the_gpu(planner):

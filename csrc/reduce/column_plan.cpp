@@ -67,7 +67,8 @@ void plan_tile(ColumnPlan& plan, const Layout& layout, std::int64_t stride, int 
   constexpr std::int64_t kManyTilesPerSm = 32;
   const std::int64_t width = layout.width, threads = plan.threads;
   const bool folded = plan.run * plan.repeat > 1, misaligned = layout.address % 16 != 0;
-  const std::int64_t most = folded ? most_fold_lanes(layout) : kWarp, vectors = ceil_div(plan.columns, width);
+  const std::int64_t vectors = ceil_div(plan.columns, width), of_run = round_up_pow2(ceil_div(plan.run, width) + 1);
+  const std::int64_t most = folded ? std::max(most_fold_lanes(layout), of_run) : kWarp;
   // Unaligned rows need one more 16-byte block.
   const bool runs = plan.vector && stride >= width;
   std::int64_t lanes = std::min(most, round_up_pow2(vectors + (folded || (runs && !plan.aligned) ? 1 : 0)));
@@ -125,7 +126,9 @@ void plan_splits(ColumnPlan& plan, const Layout& layout, std::int64_t groups, in
 }  // namespace
 
 std::int64_t longest_folded_run(const Layout& layout) {
-  return (std::min<std::int64_t>(most_fold_lanes(layout), kWarp) - 1) * layout.width;
+  constexpr std::int64_t kMostLanes = 128;
+  const std::int64_t lanes = layout.arguments.in == DType::f64 ? kWarp : std::min(threads_of(layout) / layout.width, kMostLanes);
+  return (lanes - 1) * layout.width;
 }
 
 ColumnPlan plan_columns(Layout& layout, bool folded, const DeviceProperties& gpu) {

@@ -18,6 +18,7 @@ struct DimList {
   std::array<Dim, kMaxRank> dims;
   std::size_t count = 0;
 
+  DimList() {}  // `= default` would let {} clear all dims
   bool empty() const { return count == 0; }
   Dim* begin() { return dims.data(); }
   Dim* end() { return dims.data() + count; }

@@ -28,7 +28,7 @@ LayoutClass class_of(const Layout& layout);
 // A planner each (row_plan.cpp, column_plan.cpp). They take dims that the kernel does not map out of the layout.
 RowPlan plan_rows(const Layout& layout, const DeviceProperties& gpu);
 /// Up to `most` lanes a row.
-ElementPlan plan_elements(const Layout& layout, std::int64_t most);
+ElementPlan plan_elements(const Layout& layout, std::int64_t most, int sm_count);
 ShortColumnPlan plan_short_columns(Layout& layout, int sm_count);
 ColumnPlan plan_columns(Layout& layout, bool folded, const DeviceProperties& gpu);
 

@@ -47,12 +47,11 @@ Layout layout_of(const char* op, const Problem& problem) {
   DimList &kept = layout.kept, &gone = layout.gone;
   const auto is_reduced = [&](std::size_t d) { return (problem.reduced >> d & 1) != 0; };
   std::int64_t out_step = 1;
-  std::array<std::int64_t, kMaxRank> out_strides{};
-  for (std::size_t d = rank; d-- > 0;)
-    if (!is_reduced(d)) {
-      out_strides[d] = out_step;
-      out_step *= source.sizes[d];
-    }
+  std::array<std::int64_t, kMaxRank> out_strides;
+  for (std::size_t d = rank; d-- > 0;) {
+    out_strides[d] = is_reduced(d) ? 0 : out_step;
+    if (!is_reduced(d)) out_step *= source.sizes[d];
+  }
   bool empty = false;
   for (std::size_t d = 0; d < rank; ++d) {
     const std::int64_t size = source.sizes[d];
@@ -205,8 +204,8 @@ Plan make_plan(const char* op, const Problem& problem, const DeviceProperties& g
   const LayoutClass kind = class_of(layout);
   switch (kind) {
     case LayoutClass::one_element: return finished(op, CopyPlan{layout.arguments}, layout);
-    case LayoutClass::elements: return finished(op, plan_elements(layout, kWarp), layout);
-    case LayoutClass::small_tile: return finished(op, plan_elements(layout, kElementThreads), layout);
+    case LayoutClass::elements: return finished(op, plan_elements(layout, kWarp, gpu.sm_count), layout);
+    case LayoutClass::small_tile: return finished(op, plan_elements(layout, kElementThreads, gpu.sm_count), layout);
     case LayoutClass::short_columns: return finished(op, plan_short_columns(layout, gpu.sm_count), layout);
     case LayoutClass::columns:
     case LayoutClass::folded:

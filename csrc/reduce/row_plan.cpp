@@ -57,13 +57,19 @@ std::int64_t split_of_long_row(const RowPlan& plan, std::int64_t resident) {
   return round_up(ceil_div(plan.vectors, warps * waves), kWarp);
 }
 
+/// The warps of a CTA of which the fewest are idle while a row's splits are reduced: all, or at least half of them.
+std::int64_t busy_warps(std::int64_t splits) {
+  const auto idle = [&](std::int64_t w) { return ceil_div(splits, w) * w - splits; };
+  std::int64_t warps = std::min(kWarps, splits);
+  for (std::int64_t w = warps - 1; 2 * w >= kWarps; --w)
+    if (idle(w) < idle(warps)) warps = w;
+  return warps;
+}
+
 /// The warps of a CTA that takes all splits of a row. The order in which states are joined does not depend on them as long as no
 /// thread joins two: up to 32 states for any number of warps, 128 for four.
 std::int64_t warps_of_row(const RowPlan& plan, std::int64_t resident) {
-  const auto idle = [&](std::int64_t w) { return ceil_div(plan.splits, w) * w - plan.splits; };
-  std::int64_t warps = std::min(kWarps, plan.splits);
-  for (std::int64_t w = warps - 1; 2 * w >= kWarps && plan.splits <= kThreads / 2; --w)
-    if (idle(w) < idle(warps)) warps = w;
+  const std::int64_t warps = plan.splits <= kThreads / 2 ? busy_warps(plan.splits) : kWarps;
   if (plan.splits > kWarp) return warps;
   // With many rows one or two warps, which wait less for each other.
   std::int64_t enough = plan.splits <= 4 ? 1 : 2;
@@ -90,6 +96,10 @@ void plan_split_rows(RowPlan& plan, bool few, std::int64_t runs, const DevicePro
   } else if (plan.splits > kWarps && (plan.outputs < resident || plan.splits > kMaxStates)) {
     const std::int64_t share = ceil_div(plan.splits * plan.outputs, 4 * resident);  // half a CTA's warps if rows are few
     plan.per_cta = std::min({share <= kWarps / 2 ? kWarps / 2 : ceil_div(share, kWarps) * kWarps, plan.splits, kMaxStates});
+    if (plan.splits <= kWarp) {
+      if (plan.per_cta == kWarps) plan.per_cta = busy_warps(plan.splits);
+      warps = std::min(plan.per_cta, kWarps);
+    }
   } else {
     warps = warps_of_row(plan, resident);
   }
@@ -131,11 +141,13 @@ RowPlan plan_rows(const Layout& layout, const DeviceProperties& gpu) {
   return plan;
 }
 
-ElementPlan plan_elements(const Layout& layout, std::int64_t most) {
+ElementPlan plan_elements(const Layout& layout, std::int64_t most, int sm_count) {
   ElementPlan plan{layout.arguments};
-  const std::int64_t trees = ceil_div(plan.length, std::int64_t{kTree});
+  const std::int64_t trees = ceil_div(plan.length, std::int64_t{kTree}), sms = std::max(sm_count, 1);
   plan.lanes = static_cast<int>(std::min(trees <= kWarp ? round_up_pow2(trees) : round_up(trees, kWarp), most));
-  plan.rows = kElementThreads / plan.lanes;
+  // Whole warps, and rows for every SM.
+  const std::int64_t rows = std::max<std::int64_t>(round_up_pow2(ceil_div(plan.outputs, sms)), kWarp / plan.lanes);
+  plan.rows = static_cast<int>(std::min<std::int64_t>(rows, kElementThreads / plan.lanes));
   plan.threads = plan.rows * plan.lanes;
   plan.ctas = ceil_div(plan.outputs, std::int64_t{plan.rows});
   return plan;

@@ -22,18 +22,18 @@ constexpr std::int64_t kMostInRegisters = 8192;
 constexpr std::int64_t kShortestInWarp = 512;
 /// Bytes of the longest row that one warp takes in shared memory.
 constexpr std::int64_t kLongestInWarp = 8 << 10;
-/// odd_rows: 16-byte blocks of the shortest row; shorter ones are mostly edges.
-constexpr std::int64_t kLeastOddBlocks = 8;
-/// odd_rows: the fewest lanes of a row.
-constexpr std::int64_t kLeastOddLanes = 4;
-/// odd_rows: the most lanes; a row of a whole warp has no neighbour to share a block with.
-constexpr std::int64_t kMostOddLanes = 16;
-/// Rows up to which tiny_rows is faster than odd_rows (H200): a short launch waits for its instructions.
-constexpr std::int64_t kMostTinyRows = 1 << 14;
-/// Elements up to which short_columns is faster than columns of whole vectors (H200), for the same reason.
-constexpr std::int64_t kMostTinyElements = 1 << 18;
-/// Rows up to which each gets a CTA where a warp would do: a warp alone on its SM issues an instruction in four or five cycles.
-constexpr std::int64_t kMostTeams = 1 << 10;
+/// elements: the longest row, of any number of them, of 16 bits, and where shared memory saves no instructions.
+constexpr std::int64_t kMostOfHalves = 640, kMostOfWords = 1 << 10;
+/// elements: threads from which on each has more elements, if neighbouring ones then still write half a sector.
+constexpr std::int64_t kManyThreads = 1 << 18;
+/// elements: the most threads of longer rows, two waves of an H200. A short launch waits for its instructions.
+constexpr std::int64_t kMostThreads = 1 << 19;
+/// elements: the most elements of columns that are whole vectors, where a thread has a column and where several share one.
+constexpr std::int64_t kMostOfThread = 1 << 18, kMostAligned = 1 << 20;
+/// The same of other columns of several threads, and where these read less than a sector side by side.
+constexpr std::int64_t kMostUnaligned = 1 << 22, kMostScattered = 1 << 19;
+/// Bytes of a sector of a cache line.
+constexpr std::int64_t kSector = 32;
 /// Bytes of a CTA's part of a row: six fit an SM.
 constexpr std::int64_t kPart = 36 << 10;
 /// Bytes beside a part for its misalignment.
@@ -42,11 +42,11 @@ constexpr std::int64_t kPadding = 32;
 constexpr std::int64_t kStaticShared = 2048;
 
 /// False if not even the largest cluster's shared memory holds the row.
-bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most, std::int64_t max_cluster, bool few) {
+bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most, std::int64_t max_cluster) {
   plan.kernel = Kernel::shared;
   if (vectors * 16 <= kLongestInWarp) {
     plan.threads = kShortRowThreads;
-    plan.lanes = few && plan.outer <= kMostTeams ? kTeamThreads : kWarp;
+    plan.lanes = kWarp;
     plan.chunk = vectors;
     plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
     return true;
@@ -61,48 +61,42 @@ bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most, std::int64
   return true;
 }
 
-/// `lanes`: of a row, up to a warp; a longer row has twice as many elements a lane.
-void plan_tiny_rows(Plan& plan, std::int64_t lanes) {
-  plan.kernel = Kernel::tiny_rows;
-  plan.threads = kTinyThreads;
+/// Lanes of a row of the kernel for elements.
+std::int64_t element_lanes(const Plan& plan, bool few) {
+  const std::int64_t most = round_up_pow2(ceil_div(plan.length, std::int64_t{kElements})),
+                     least = round_up_pow2(ceil_div(plan.length, std::int64_t{2 * kElements}));
+  const bool many = !few || plan.outer * most > kManyThreads;
+  const bool scattered = 2 * least * static_cast<std::int64_t>(size_of(plan.in)) < kSector;
+  return most <= kWarp && (!many || scattered) ? most : least;
+}
+
+/// Can the kernel for elements take these columns, `lanes` threads each?
+bool takes_elements(const Plan& plan, std::int64_t lanes) {
+  return plan.kept.dims <= 1 && (plan.columns == 1 || plan.outer * plan.columns <= INT32_MAX - kMaxThreads) &&
+         lanes <= most_element_threads(size_of(plan.in));
+}
+
+/// `beside`: columns of neighbouring threads.
+void plan_elements(Plan& plan, std::int64_t lanes, std::int64_t beside) {
+  plan.kernel = Kernel::elements;
   plan.lanes = static_cast<int>(lanes);
-  plan.steps = static_cast<int>(ceil_div(plan.length, lanes * kTinyElements) * kTinyElements);
-  plan.blocks = ceil_div(plan.outer, kTinyThreads / lanes);
+  plan.beside = static_cast<int>(beside);
+  plan.steps = static_cast<int>(ceil_div(plan.length, lanes));
+  plan.threads = static_cast<int>(lanes * beside <= kWarp ? kElementThreads : lanes * beside);
+  plan.blocks = ceil_div(plan.outer * plan.columns, plan.threads / lanes);
 }
 
 /// `few`: may the number of rows decide?
 void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool few) {
-  if (plan.length == 1 && (plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.stride[0] == 1))) {
-    plan.kernel = Kernel::single;
-    plan.threads = kSingleThreads;
-    plan.blocks = ceil_div(plan.outer, kSingleThreads * kSingleSteps * width);
-    return;
-  }
   const std::int64_t vectors = ceil_div(plan.length, width), bytes = plan.length * (16 / width);
   const bool whole = bytes % 16 == 0;
-  const std::int64_t most_blocks = ceil_div(bytes + 16 - 16 / width, 16);  // that a row can touch
-  const bool evenly_spaced = plan.kept.dims <= 1;
-  if (!whole && plan.in == plan.out && width > 2 && most_blocks >= kLeastOddBlocks && most_blocks <= kMostOddLanes * kOddSteps) {
-    const std::int64_t lanes = std::max(round_up_pow2(ceil_div(most_blocks, kOddSteps)), kLeastOddLanes),
-                       steps = ceil_div(most_blocks, lanes);
-    // tiny_rows is faster for any number of rows where a warp is one row's, and twice as fast as five vectors in each of four
-    // lanes.
-    const bool tiny =
-        (few && plan.outer <= kMostTinyRows) || lanes * width == 2 * kWarp || (lanes == kLeastOddLanes && steps == kOddSteps);
-    if (evenly_spaced && tiny && lanes * width <= 2 * kWarp)
-      return plan_tiny_rows(plan, std::min(round_up_pow2(ceil_div(plan.length, kTinyElements)), kWarp));
-    plan.kernel = Kernel::odd_rows;
-    plan.threads = kOddThreads;
-    plan.lanes = static_cast<int>(lanes);
-    plan.steps = static_cast<int>(steps);
-    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
-    return;
-  }
-  if (evenly_spaced && !whole && bytes <= kShortestInWarp && plan.length <= kWarp * kTinyElements)
-    return plan_tiny_rows(plan, width == 4 && plan.length == 5 ? 2 : round_up_pow2(ceil_div(plan.length, kTinyElements)));
+  const std::int64_t lanes = element_lanes(plan, few);
+  if (!whole && takes_elements(plan, lanes) &&
+      (plan.length <= (width == 8 ? kMostOfHalves : kMostOfWords) || (few && plan.outer * lanes <= kMostThreads)))
+    return plan_elements(plan, lanes, 1);
   const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
   if (gpu.major == 9 && is_long) {
-    if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared, gpu.max_cluster, few))
+    if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared, gpu.max_cluster))
       plan.kernel = Kernel::two_pass;
     return;
   }
@@ -121,17 +115,29 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool
   plan.steps = static_cast<int>(ceil_div(vectors, plan.lanes));
 }
 
-void plan_columns(Plan& plan, std::int64_t width, std::int64_t max_cluster) {
-  // The same bits as columns, in accesses of one element.
+/// False if the kernel for columns is faster.
+bool plan_few_columns(Plan& plan, std::int64_t width, std::int64_t sm_count) {
+  const std::int64_t lanes = round_up_pow2(ceil_div(plan.length, std::int64_t{2 * kElements})), count = plan.outer * plan.columns,
+                     all = std::min(kWarp, round_up_pow2(count));
+  if (!takes_elements(plan, lanes) || lanes > most_element_threads(8)) return false;
   const bool vectors = plan.aligned && plan.columns % width == 0;
-  if (plan.length <= kShortPositions && (!vectors || plan.outer * plan.length * plan.columns <= kMostTinyElements)) {
-    plan.kernel = Kernel::short_columns;
-    plan.threads = kShortColumnThreads;
-    plan.blocks = ceil_div(plan.outer * plan.columns, kShortColumnThreads);
-    return;
-  }
-  // Length and dtype alone decide cells, CTAs and kernel, because these decide the order of additions. Pieces of 64 bytes take
-  // as long as pieces of 128; then two passes are as fast.
+  std::int64_t beside = lanes == 1 ? 1 : all, most = vectors ? kMostAligned : kMostUnaligned;
+  const std::int64_t sector = kSector * width / 16;
+  while (beside > 1 && (lanes * beside > most_element_threads(8) || (beside > sector && ceil_div(count, beside) < sm_count)))
+    beside /= 2;
+  if (lanes == 1)
+    most = vectors ? kMostOfThread : INT64_MAX;
+  else if (beside < std::min(all, sector))
+    most = kMostScattered;
+  if (count * plan.length > most) return false;
+  plan_elements(plan, lanes, beside);
+  return true;
+}
+
+void plan_columns(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
+  if (plan_few_columns(plan, width, gpu.sm_count)) return;
+  const std::int64_t max_cluster = gpu.major == 9 ? gpu.max_cluster : 1;
+  // Accesses of 64 bytes take as long as accesses of 128; then two passes are as fast.
   const std::int64_t most = kColumnThreads / (max_cluster > 1 ? kColumnLanes : kColumnLanes / 4),
                      held = max_cluster * most * kCell;
   const std::int64_t rounds = std::max<std::int64_t>(ceil_div(plan.length, held), 1), cell = rounds * kCell;
@@ -180,9 +186,9 @@ bool has_dense_rows(const char* op, const reduce::Source& source, std::int64_t d
   return reduce::contiguous_map(op, source.sizes.first(softmax_dim), source.strides.first(softmax_dim)).map.dims <= 1;
 }
 
-Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu,
-               bool batch_invariant) {
-  Plan plan{.in = source.dtype, .out = out, .log = log, .kernel = Kernel::rows};
+Passes make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu,
+                 bool batch_invariant) {
+  Passes plan{{.in = source.dtype, .out = out, .log = log}};
   const auto softmax_dim = static_cast<std::size_t>(dim);
   if (!source.sizes.empty()) {
     plan.length = source.sizes[softmax_dim];
@@ -196,7 +202,6 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
   plan.outer = outer;
 
   const auto bytes = static_cast<std::int64_t>(size_of(plan.in)), width = 16 / bytes;
-  const std::int64_t max_cluster = gpu.major == 9 ? gpu.max_cluster : 1;
   plan.aligned = plan.columns == 1 || plan.length_stride * bytes % 16 == 0;
   for (int d = 0; d < map.dims; ++d) plan.aligned &= map.stride[d] * bytes % 16 == 0;
   plan.last = (plan.length - 1) * plan.length_stride + plan.columns - 1;
@@ -204,7 +209,7 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
   if (plan.columns == 1)
     plan_rows(plan, width, gpu, !batch_invariant);
   else
-    plan_columns(plan, width, max_cluster);
+    plan_columns(plan, width, gpu);
 
   if (plan.kernel == Kernel::two_pass) {
     plan.statistics = reduce::make_plan(op,
@@ -215,10 +220,8 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
                                          .pairs = true,
                                          .batch_invariant = batch_invariant},
                                         gpu);
-    const std::size_t pairs =
+    plan.statistics_bytes =
         static_cast<std::size_t>(plan.outer * plan.columns) * reduce::state_bytes(reduce::State::logsumexp, plan.in);
-    plan.statistics_bytes = (pairs + 255) / 256 * 256;
-    plan.workspace_bytes = plan.statistics_bytes + plan.statistics.workspace_bytes;
     const bool rows = plan.columns == 1;
     const std::int64_t cells = rows ? 1 : ceil_div(plan.length, kApplyVectors);
     plan.tiles = rows ? ceil_div(plan.length, width * kApplyVectors) : ceil_div(plan.columns, width);

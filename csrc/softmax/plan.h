@@ -1,15 +1,16 @@
 // softmax: problem -> kernel, threads, cluster. Pure host code, tested without a GPU.
 #pragma once
+#include <optional>
+
 #include "reduce/plan.h"
 
 namespace xgemm::softmax {
 
 /// With one read and one write: rows: in registers of 1 to 32 lanes or a CTA. shared: in shared memory of a warp, a CTA or a
-/// cluster (sm_90). columns: in shared memory of a CTA or a cluster; short_columns: in registers of a thread. odd_rows and
-/// tiny_rows: short rows that are not whole 16-byte vectors, in registers; tiny_rows one element an access. With two
-/// reads: two_pass: longer rows; the reduction's (max, sum) pairs, then a pass that divides. single: one element per row,
-/// contiguous.
-enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, tiny_rows, single, short_columns };
+/// cluster (sm_90). columns: in shared memory of a CTA or a cluster. elements: short rows that are not whole 16-byte vectors and
+/// few elements, in registers, one element an access. With two reads: two_pass: longer rows; the reduction's (max, sum) pairs,
+/// then a pass that divides.
+enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, elements };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim.
 struct Plan {
@@ -20,6 +21,7 @@ struct Plan {
   int threads = 0, lanes = 0, cluster = 1;
   int team = 0, items = 0;  ///< columns: threads of a block that share a tile, tiles per block (one in a cluster)
   int cell = 0;             ///< columns: positions per thread
+  int beside = 1;           ///< elements: columns of neighbouring threads
   std::int64_t outer = 1, length = 1, columns = 1;
   std::int64_t length_stride = 1;  ///< of the input; the columns' stride is 1
   std::int64_t tiles = 1;          ///< columns: tiles side by side; two_pass: threads along the fastest dim
@@ -28,9 +30,13 @@ struct Plan {
   std::int64_t last = 0;           ///< columns: offset of the input's last element
   Divider by_tiles{}, by_cells{};  ///< columns and two_pass: tiles; two_pass: cells of the length
   IndexMap kept{};                 ///< outer -> offset in the input
-  reduce::Plan statistics{};       ///< two_pass
-  int steps = 0;                   ///< rows, odd_rows: 16-byte vectors per thread; tiny_rows: the most elements
-  std::size_t statistics_bytes = 0, workspace_bytes = 0;  ///< the pairs come first in the workspace
+  int steps = 0;                   ///< rows: 16-byte vectors per thread; elements: the most elements
+};
+
+/// A plan, and the first of two passes, which no kernel of the plan reads.
+struct Passes : Plan {
+  std::optional<reduce::Plan> statistics{};
+  std::size_t statistics_bytes = 0;  ///< of its (max, sum) pairs
 };
 
 /// Can the kernels read this layout? Otherwise the input is first copied to a contiguous array of the output's dtype.
@@ -40,27 +46,21 @@ bool reads_directly(const reduce::Source& source, std::int64_t dim);
 bool has_dense_rows(const char* op, const reduce::Source& source, std::int64_t dim);
 
 /// `batch_invariant`: the order of additions depends on the length, the dtypes and the GPU alone, if has_dense_rows().
-Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu,
-               bool batch_invariant = false);
+Passes make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu,
+                 bool batch_invariant = false);
 
 /// rows: 16-byte vectors of a thread; four packed vectors leave twice the rows on an SM that eight do.
 constexpr int kRowSteps = 4;
 /// short_rows: 16-byte vectors of a thread; four take 0.5 us more of a short launch (64x128, H200).
 constexpr int kShortSteps = 2;
-/// odd_rows: 16-byte blocks of a thread.
-constexpr int kOddSteps = 5;
-/// odd_rows: threads of a CTA.
-constexpr int kOddThreads = 128;
-/// odd_rows: CTAs that an SM holds, 64 registers a thread.
-constexpr int kOddBlocks = 8;
-/// tiny_rows: threads of a CTA.
-constexpr int kTinyThreads = 128;
-/// tiny_rows: elements of a thread; twice as many in rows that take a warp.
-constexpr int kTinyElements = 5;
+/// elements: threads of a CTA whose warps share no column.
+constexpr int kElementThreads = 128;
+/// elements: elements of a thread; twice as many of many rows and of rows that take more than a warp otherwise.
+constexpr int kElements = 5;
+/// elements: threads of the largest CTA, as registers allow for input elements of `bytes`.
+constexpr int most_element_threads(std::size_t bytes) { return bytes == 8 ? 512 : 1024; }
 /// shared: threads of a CTA that holds a row or a part of it.
 constexpr int kBlockThreads = 256;
-/// shared: threads of a CTA for a row that a warp could hold, where rows are few.
-constexpr int kTeamThreads = 128;
 /// shared: threads of a CTA whose warps hold a row each.
 constexpr int kShortRowThreads = 128;
 /// columns: positions of a thread.
@@ -73,14 +73,6 @@ constexpr int kColumnThreads = 256;
 constexpr int kSmallColumnThreads = 128;
 /// columns: 16-byte vectors side by side, 128 bytes; 64 take as long on an H200, 32 nearly twice as long.
 constexpr int kColumnLanes = 8;
-/// short_columns: threads of a CTA.
-constexpr int kShortColumnThreads = 128;
-/// short_columns: the most positions, in registers of a thread.
-constexpr int kShortPositions = 8;
-/// single: threads of a CTA.
-constexpr int kSingleThreads = 256;
-/// single: 16-byte vectors of a thread.
-constexpr int kSingleSteps = 2;
 /// two_pass: 16-byte vectors of a thread of the second pass.
 constexpr int kApplyVectors = 8;
 

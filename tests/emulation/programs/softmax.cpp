@@ -1,7 +1,7 @@
 // softmax and log_softmax by the kernels whose copies are asynchronous (rows in shared memory, columns; of a CTA and of clusters)
-// against double: csrc/softmax's own plans and launches over rows with gaps and any base address. Every call runs twice with
-// other orders of threads and must give the same bits; so must the same numbers at another address and, with batch invariance,
-// a row alone.
+// and by single elements against double: csrc/softmax's own plans and launches over rows with gaps and any base address. Every
+// call runs twice with other orders of threads and must give the same bits; so must the same numbers at another address and,
+// with batch invariance, a row alone.
 #include <map>
 
 #include "device/numeric.cuh"
@@ -17,51 +17,53 @@ namespace {
 
 struct Problem {
   std::int64_t outer, length, columns, gap;  ///< gap: elements between the outer rows
-  bool log, early_gpu;                       ///< early_gpu: compute capability 8.0
+  bool log, early_gpu, batch_invariant;      ///< early_gpu: compute capability 8.0
+  bool two_strides;                          ///< of the outer rows, in pairs: an element more between pairs
   std::int64_t row() const { return length * columns; }
+  std::int64_t offset(std::int64_t o) const { return o * (row() + gap) + (two_strides ? o / 2 : 0); }
 };
 
 std::map<std::string, int> ran;
 
-Plan plan_of(const Problem& p, const void* in, DType from, DType to, bool batch_invariant) {
+Plan plan_of(const Problem& p, const void* in, DType from, DType to) {
   const DeviceProperties gpu{
       .major = p.early_gpu ? 8 : 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
-  const std::int64_t sizes[] = {p.outer, p.length, p.columns}, strides[] = {p.row() + p.gap, p.columns, 1};
-  return make_plan("test", p.log, {in, from, sizes, strides}, 1, to, gpu, batch_invariant);
+  const std::int64_t inner = p.two_strides ? 2 : 1, sizes[] = {p.outer / inner, inner, p.length, p.columns},
+                     strides[] = {p.offset(inner), p.offset(1), p.columns, 1};
+  return make_plan("test", p.log, {in, from, sizes, strides}, 2, to, gpu, p.batch_invariant);
 }
 
 /// The result of the numbers at an address `offset` elements after a multiple of 16 bytes.
 template <class T, class O>
-std::vector<O> run(const Problem& p, const Buffer<T>& numbers, std::int64_t offset, std::uint64_t seed,
-                   bool batch_invariant = false) {
+std::vector<O> run(const Problem& p, const Buffer<T>& numbers, std::int64_t offset, std::uint64_t seed) {
   constexpr std::size_t kMargin = 128;
   Buffer<T> placed(numbers.size() + static_cast<std::size_t>(offset));
   std::copy(numbers.data(), numbers.data() + numbers.size(), placed.data() + offset);
   const auto count = static_cast<std::size_t>(p.outer * p.row());
   Buffer<O> out(kMargin + count, static_cast<O>(7));
   const T* const in = placed.data() + offset;
-  const Plan plan = plan_of(p, in, dtype_of<T>(), dtype_of<O>(), batch_invariant);
+  const Plan plan = plan_of(p, in, dtype_of<T>(), dtype_of<O>());
   emulation::launch_options() = {.seed = seed};
-  if (plan.kernel == Kernel::shared)
-    launch_shared(plan, in, out.data() + kMargin, nullptr);
-  else
-    launch_columns(plan, in, out.data() + kMargin, nullptr);
-  ++ran[(plan.kernel == Kernel::columns ? "columns" : "rows of " + std::to_string(plan.lanes)) +
-        (plan.cluster > 1 ? " cluster" : "")];
+  const bool elements = plan.kernel == Kernel::elements, columns = plan.kernel == Kernel::columns;
+  (elements ? launch_elements : columns ? launch_columns : launch_shared)(plan, in, out.data() + kMargin, nullptr);
+  const std::string kind = elements  ? (plan.lanes * plan.beside > 32 ? "elements of warps" : "elements of a warp")
+                           : columns ? "columns"
+                                     : "rows of " + std::to_string(plan.lanes);
+  ++ran[kind + (plan.cluster > 1 ? " cluster" : "")];
   for (std::size_t i = 0; i < kMargin; ++i) require(number(out[i]) == 7, "write before the result");
   return {out.data() + kMargin, out.data() + kMargin + count};
 }
 
 template <class T, class O>
 void check(const Problem& p, Random& random, std::uint64_t seed) {
-  const Kernel kernel = plan_of(p, nullptr, dtype_of<T>(), dtype_of<O>(), false).kernel;
-  if (kernel != Kernel::shared && kernel != Kernel::columns) return;
+  const Kernel kernel = plan_of(p, nullptr, dtype_of<T>(), dtype_of<O>()).kernel;
+  if (kernel != Kernel::shared && kernel != Kernel::columns && kernel != Kernel::elements) return;
   const std::string what = std::string(p.log ? "log_" : "") + "softmax of " + std::to_string(p.outer) + "x" +
                            std::to_string(p.length) + "x" + std::to_string(p.columns) + " gap " + std::to_string(p.gap) +
                            " bytes " + std::to_string(sizeof(T)) + " " + std::to_string(sizeof(O)) +
                            (p.early_gpu ? " sm_80" : "") + " seed " + std::to_string(seed);
   const auto place = [&](std::int64_t outer, std::int64_t n, std::int64_t column) {
-    return static_cast<std::size_t>(outer * (p.row() + p.gap) + n * p.columns + column);
+    return static_cast<std::size_t>(p.offset(outer) + n * p.columns + column);
   };
   Buffer<T> numbers = random_numbers<T>(place(p.outer - 1, p.length - 1, p.columns - 1) + 1, seed);
   const bool special = random.one_in(2);
@@ -103,25 +105,32 @@ void check(const Problem& p, Random& random, std::uint64_t seed) {
     }
   require_same_bits(got, run<T, O>(p, numbers, offset, seed + 1000), what + ": equal bits on repeat");
   require_same_bits(got, run<T, O>(p, numbers, (offset + random(1, 7)) % 8, seed), what + ": equal bits at another address");
-  if (p.columns > 1 || kernel != Kernel::shared) return;
+  if (p.columns > 1 || !p.batch_invariant) return;
   Problem one = p;
   one.outer = 1;
-  if (plan_of(p, nullptr, dtype_of<T>(), dtype_of<O>(), true).kernel == Kernel::shared)
-    require_same_bits(run<T, O>(p, numbers, offset, seed, true), run<T, O>(one, numbers, 0, seed, true),
-                      what + ": equal bits of a row alone");
+  require_same_bits(run<T, O>(p, numbers, offset, seed), run<T, O>(one, numbers, 0, seed), what + ": equal bits of a row alone");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Rows of a warp, of a team (few rows), of a CTA, of clusters; columns of a CTA and of clusters.
-  constexpr std::int64_t kShapes[][3] = {{1029, 301, 1}, {21, 301, 1}, {6, 1501, 1}, {2, 9001, 1},  {1, 33000, 1}, {5, 17, 9},
-                                         {2, 130, 40},   {2, 530, 11}, {2, 300, 16}, {1, 1100, 70}, {3, 9000, 3}};
+  // Rows of a warp, of a CTA, of clusters; columns of a CTA and of clusters; single elements of a thread, a warp and several.
+  constexpr std::int64_t kShapes[][3] = {{1029, 301, 1}, {21, 301, 1}, {6, 1501, 1}, {2, 9001, 1},  {1, 33000, 1},
+                                         {6, 17, 9},     {4, 130, 40}, {4, 530, 11}, {1, 6000, 70}, {3, 9000, 3},
+                                         {6, 163, 9},    {54, 11, 5},  {2, 1300, 3}, {7, 3, 9},     {300, 1, 1}};
   std::uint64_t seeds = 0;
   const int status = run_seeds(argc, argv, [&](std::uint64_t seed) {
     Random random{seed * 7919 + 1};
     const auto any = [&](const std::int64_t(&sizes)[3]) {
-      const Problem p{sizes[0], sizes[1], sizes[2], random.one_in(2) ? 0 : random(1, 9), random.one_in(2), random.one_in(4)};
+      const bool pairs = sizes[0] % 2 == 0 && sizes[0] > 2 && random.one_in(2);
+      const Problem p{sizes[0],
+                      sizes[1],
+                      sizes[2],
+                      random.one_in(2) ? 0 : random(1, 9),
+                      random.one_in(2),
+                      random.one_in(4),
+                      !pairs && random.one_in(2),
+                      pairs};
       switch (random(0, 4)) {
         case 0: return check<float, float>(p, random, seed);
         case 1: return check<bf16, bf16>(p, random, seed);
@@ -138,5 +147,5 @@ int main(int argc, char** argv) {
     ++seeds;
   });
   if (status != 0 || seeds < 12) return status;
-  return ran.size() >= 6 ? 0 : (std::printf("only %zu kinds of kernels ran\n", ran.size()), 1);
+  return ran.size() >= 7 ? 0 : (std::printf("only %zu kinds of kernels ran\n", ran.size()), 1);
 }
