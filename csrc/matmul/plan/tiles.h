@@ -56,10 +56,10 @@ inline constexpr Tiles<2> kSlicedTiles{{
 /// fp64 on tensor cores (docs/log/matmul.md).
 enum class Fp64Tile : std::uint8_t { t64x128, t64x64, t64x32, t16x64 };
 inline constexpr Tiles<4> kFp64Tiles{{
-    {"fp64_64x128", 64, 128, 16, 2, 1.14, 0.762, 0.564},  // large products, batches
-    {"fp64_64x64", 64, 64, 16, 2, 1.27, 0.361, 0.295},    // few rows or tiles
-    {"fp64_64x32", 64, 32, 16, 3, 0.38, 0.34, 0.167},     // few columns
-    {"fp64_16x64", 16, 64, 16, 3, 0.234, 0.235, 0.117},   // few rows, small products
+    {"fp64_64x128", 64, 128, 16, 2, 1.16, 0.857, 0.592},  // large products, batches
+    {"fp64_64x64", 64, 64, 16, 2, 1.06, 0.453, 0.305},    // few rows or tiles
+    {"fp64_64x32", 64, 32, 16, 3, 0.485, 0.277, 0.182},   // few columns
+    {"fp64_16x64", 16, 64, 16, 3, 0.258, 0.2, 0.123},     // few rows, small products
 }};
 
 /// mma.sync: 16-bit operands in place, packed or split in parts, then fp32 in TF32; costs by the device's rates (plan/mma.cpp).
