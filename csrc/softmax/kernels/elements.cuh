@@ -1,7 +1,7 @@
 // Softmax of few elements, or of rows that are not whole 16-byte vectors, one element an access: [outer, length, columns], rows
 // being columns of a group of one. 1 to 1024 threads share a column, whose elements stay in their registers.
 //
-// A short launch waits for its instructions, and this kernel has a tenth of those of softmax_columns and softmax_shared.
+// A short launch waits for its instructions, of which this kernel has few.
 // Element i of a column belongs to lane i % lanes. Order of additions: the elements of a lane, the lanes of a warp as a tree, the
 //   warps in order.
 // Layouts: columns have stride 1, positions and groups any one stride; output contiguous; any alignment.
