@@ -196,8 +196,8 @@ def convolutions(allow_tf32: bool) -> contextlib.AbstractContextManager:
 def no_masks() -> Iterator[None]:
     """transformers makes no mask: no input here has padding, and SDPA's `is_causal` says the rest.
 
-    Its own function asks the tensors whether they have padding. While a CUDA graph is captured it cannot, and makes a mask
-    of ones whose last stride is 0, which keeps torch from its fused attention: the graph would hold other kernels.
+    Its own function asks the tensors whether they have padding. While a CUDA graph is captured it cannot, and makes a
+    mask of ones whose last stride is 0, which torch's fused attention refuses: the graph would hold other kernels.
     """
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as table
 
