@@ -193,18 +193,40 @@ def convolutions(allow_tf32: bool) -> contextlib.AbstractContextManager:
 
 
 @contextlib.contextmanager
+def no_masks() -> Iterator[None]:
+    """transformers makes no mask: no input here has padding, and SDPA's `is_causal` says the rest.
+
+    Its own function asks the tensors whether they have padding. While a CUDA graph is captured it cannot, and makes a
+    mask of ones whose last stride is 0, which torch's fused attention refuses: the graph would hold other kernels.
+    """
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as table
+
+    before = table["sdpa"]
+    table.register("sdpa", lambda *args, **kwargs: None)
+    try:
+        yield
+    finally:
+        table.register("sdpa", before)
+
+
+@contextlib.contextmanager
+def everything_in_fp32() -> Iterator[None]:
+    with convolutions(allow_tf32=False), no_masks():
+        yield
+
+
+@contextlib.contextmanager
 def everything_in_tf32() -> Iterator[None]:
-    with tf32(), convolutions(allow_tf32=True):
+    with tf32(), convolutions(allow_tf32=True), no_masks():
         yield
 
 
 def case(subject: Subject, given: Input, options: Options) -> Case:
     model, dtype = subject.model, subject.dtype
-    fp32 = partial(convolutions, allow_tf32=False)
-    contenders = subject.contender("torch", 0.0, fp32)
+    contenders = subject.contender("torch", 0.0, everything_in_fp32)
     if dtype == torch.float32 and options.cuda:
         contenders += subject.contender("torch_tf32", TF32_TOLERANCE, everything_in_tf32)
-    contenders += subject.contender("xgemm", 0.0, fp32)
+    contenders += subject.contender("xgemm", 0.0, everything_in_fp32)
     return Case(
         name=f"{model.name} {given.name}",
         shape={"model": model.name, "batch": given.batch, "length": given.length, "decoder": given.decoder},

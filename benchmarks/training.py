@@ -28,7 +28,7 @@ from benchmarks import common, models
 from benchmarks.common import SHORT, Contender, Options, Runner, WrongResult, interleave
 from benchmarks.common.benchmark import MOST_S
 from benchmarks.common.timing import quartiles_s
-from benchmarks.models import ENCODER, TINY, Input, Model, convolutions, everything_in_tf32
+from benchmarks.models import ENCODER, TINY, Input, Model, everything_in_fp32, everything_in_tf32
 from benchmarks.tables import OURS, TF32, TRAINING, training_tables
 
 OP = TRAINING
@@ -298,7 +298,7 @@ class TrainingCase:
 
 @contextlib.contextmanager
 def enabled(device: torch.device) -> Iterator[None]:
-    with convolutions(allow_tf32=False), torch_ext.enable(device=device.type):
+    with everything_in_fp32(), torch_ext.enable(device=device.type):
         yield
 
 
@@ -306,7 +306,7 @@ def contexts(dtype: torch.dtype, options: Options) -> dict[str, Callable[[], con
     """The contenders."""
     tf32 = {TF32: everything_in_tf32} if dtype == torch.float32 and options.cuda else {}
     return {
-        "torch": partial(convolutions, allow_tf32=False),
+        "torch": everything_in_fp32,
         **tf32,
         OURS: partial(enabled, options.device),
     }

@@ -88,7 +88,7 @@ def test_heads_that_the_parts_cannot_represent_go_to_cuda_cores(attend: Callable
     wide = attend([Case(seed=1, data=WIDE), Case(seed=2, d=128, dv=128, data=OUTLIERS)])
     assert all(served.failed == 1 and 0.5 < served.error < 1.1 for served in wide)
     specials = (NAN_KEY, INF_SCORE, INF_VALUE, WIDE_COLUMN)
-    one_head = attend([Case(seed=s, outer=2, inner=2, group=2, sq=150, bshd=1, special=s) for s in specials])
+    one_head = attend([Case(seed=s, outer=2, group=2, sq=150, bshd=1, special=s) for s in specials])
     assert [served.failed for served in one_head] == [1] * len(specials)
 
 
@@ -138,7 +138,7 @@ def test_every_instantiation(attend: Callable[[list[Case]], list[Served]]) -> No
 def test_random_cases(attend: Callable[[list[Case]], list[Served]], seed: int) -> None:
     draw = random.Random(seed)
     cases = []
-    for _ in range(16):
+    for _ in range(10):
         d = draw.choice([8, 16, 33, 40, 64, 72, 80, 96, 128, 136, 256])
         sq = draw.choice([65, 127, 128, 129, 191, 257])
         sk = draw.choice([1, 2, 63, 127, 128, 129, 255, 256, 257, 513, 777])

@@ -99,6 +99,28 @@ def test_convolutions_are_as_precise_as_products(
     assert calls == {(*settings, captured) for settings in (in_tf32, in_fp32) for captured in (False, True)}
 
 
+@needs_transformers
+def test_a_graph_holds_what_eager_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a graph is captured transformers would make masks, with which torch's attention takes other kernels."""
+    from transformers.utils import import_utils
+
+    masks = []
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: torch.Tensor | None = None, **kwargs):
+        masks.append(attn_mask)
+        return sdpa(q, k, v, attn_mask=attn_mask, **kwargs)
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attention)
+    monkeypatch.setattr(import_utils, "is_cuda_stream_capturing", lambda: True)
+    for case in models.cases(CPU)[:4]:  # one of each model
+        contender = case.contenders[0]
+        with torch.inference_mode(), contender.context():
+            contender.call(*case.make(torch.device("cpu")))
+        assert masks and set(masks) == {None}, case.name
+        masks.clear()
+
+
 # ---- every operator on the CPU ---------------------------------------------------------------------------------------
 
 

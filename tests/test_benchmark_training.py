@@ -13,7 +13,7 @@ import torch
 
 import torch_ext
 from benchmarks import common, plots, tables, training
-from benchmarks.results import RESULTS, dump, merge_rows
+from benchmarks.results import dump, merge_rows
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -137,27 +137,6 @@ def test_launches_and_contenders_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
     assert not bench.failures and not bench.notes
     assert [row["contender"] for row in bench.rows] == ["torch", "torch_tf32", "xgemm"]
     assert captured == ["highest", "high", "highest"]
-
-
-def timed(contender: str, ms: float, launch: str = "eager", loss: float = 1.0) -> dict:
-    row = {"case": "BERT-large 16x512", "dtype": "float32", "launch": launch, "contender": contender}
-    return row | {"ms": ms, "ms_quartiles": [ms, ms], "loss": [2.0, loss]}
-
-
-def test_tables() -> None:
-    times = {"torch": 400.0, "torch_tf32": 130.0, "xgemm": 160.0}
-    rows = [timed(name, ms, loss=1.0 + ms / 1e6) for name, ms in times.items()]
-    rows += [timed(name, ms, "graph") for name, ms in (("torch", 500.0), ("xgemm", 160.0))]
-    curve = {"case": "PINN, 2 steps", "dtype": "float32", "launch": "eager"}
-    rows.append(curve | {"contender": "torch_fp64", "loss": [1.0, 0.5]})
-    for name, distance in ("torch", 4e-7), ("torch_tf32", 3e-4), ("xgemm", 2e-7):
-        rows.append(curve | {"contender": name, "loss": [1.0, 0.5], "distance": distance})
-    lines = tables.training_tables(rows).splitlines()
-    first, graph = (f"| BERT-large 16x512 | float32 | {launch} |" for launch in ("eager", "graph"))
-    assert f"{first} 400.00 | 130.00 | 160.00 | 2.50 | 2.7e-04 | 2.4e-04 |" in lines
-    assert f"{graph} 500.00 |  | 160.00 | 2.50 |  | 0.0e+00 |" in lines  # over torch's calls from Python
-    assert "| PINN, 2 steps | 0.5 | 4.0e-07 | 3.0e-04 | 2.0e-07 | 0.50 |" in lines
-    assert tables.training_report(tables.Results(RESULTS, {})) == ""
 
 
 def test_example(capsys: pytest.CaptureFixture[str]) -> None:

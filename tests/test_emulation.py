@@ -17,7 +17,10 @@ CSRC = HERE.parent / "csrc"
 PLANNERS = [*sorted((CSRC / "matmul" / "plan").glob("*.cpp")), CSRC / "matmul" / "order.cpp"]
 WGMMA_PRODUCTS = [
     *(path for path in sorted((CSRC / "matmul" / "wgmma").glob("*.cu")) if path.stem != "bf16"),
-    *(CSRC / "matmul" / name for name in ("bf16x3/launch.cu", "fp16_split/passes.cu", "simt/float.cu", "simt/half_splits.cu")),
+    *(
+        CSRC / "matmul" / name
+        for name in ("bf16x3/launch.cu", "fp16_split/passes.cu", "simt/float.cu", "simt/half_splits.cu")
+    ),
     *PLANNERS,
 ]
 SLICED = [CSRC / "matmul" / "sliced" / "sliced.cu", *PLANNERS]

@@ -1,5 +1,6 @@
 """tools/machine_code.py: what changes a kernel's digest, and which result files are then out of date."""
 
+import functools
 import json
 import os
 import re
@@ -38,6 +39,7 @@ def compile_code(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
     if nvcc is None:
         pytest.skip("no CUDA compiler")
 
+    @functools.cache
     def compiled(source: str, *flags: str, name: str = "kernels.cu") -> Path:
         folder = tmp_path_factory.mktemp("code")
         (folder / name).write_text(source)
@@ -72,7 +74,6 @@ CHANGED = {
     "a literal": SOURCE.replace("add<5>", "add<6>"),
     "a constant": SOURCE.replace("{1, 2, 3, 4}", "{1, 2, 3, 5}"),
     "shared memory": SOURCE.replace("float shared[128]", "float shared[256]"),
-    "an instruction": SOURCE.replace("x + N", "x - N"),
     "one kernel more": SOURCE.replace("}\n}\nnamespace", "}\n__global__ void more(int* x) { x[0] = 1; }\n}\nnamespace"),
 }
 

@@ -1,5 +1,7 @@
-"""Products by mma.sync (mma_*), for every GPU from sm_80 on; in TF32: test_matmul.py. On Hopper half precision has the bits
-of the wgmma_* kernels."""
+"""Products by mma.sync (mma_*), for every GPU from sm_80 on; in TF32: test_matmul.py.
+
+On Hopper half precision has the bits of the wgmma_* kernels.
+"""
 
 import math
 

@@ -103,18 +103,6 @@ def test_groups_of_cases_have_geomean_percentile_and_worst(project: Path) -> Non
     assert "| matmul, bfloat16, unaligned | 1 | 0.75 |" in page and "| matmul, bfloat16 |" not in page
 
 
-def test_random_shapes_have_geomean_percentile_and_the_worst_ten() -> None:
-    """Twelve ratios from 0.5 to 1.6 in steps of 0.1, of which five are below 1."""
-    rows = []
-    for i in range(12):
-        rows += [example_row("8x", name, us, groups=["matmul"]) for name, us in (("xgemm", 10.0), ("torch", 5.0 + i))]
-        rows[-2]["case"] = rows[-1]["case"] = f"case {i}"
-    first, worst = tables.random_tables(rows).split("\n\n")
-    assert "| matmul | float32 highest | 12 | 0.99 | 0.55 | 5 | 0.50: case 0 |" in first
-    assert [line.split(" | ")[-1] for line in worst.splitlines()[2:]][:3] == ["0.50 |", "0.60 |", "0.70 |"]
-    assert len(worst.strip().splitlines()) == 12 and tables.random_tables([]) == ""
-
-
 def test_a_contender_with_few_points_has_no_line() -> None:
     """A line would go over cases that were not measured."""
     groups = [{"xgemm": {"x": x, "gbps": 2.0}, "torch": {"x": x, "gbps": 1.0}} for x in (1, 2, 4, 8, 16)]

@@ -39,7 +39,7 @@ SUFFIXES = (".md", ".txt", ".rst", ".py")
 WORDS = 100  # about half of the 256 tokens that the model reads
 TOKENS = 256  # its sentence_bert_config.json
 BATCH = 32
-CPU_PASSAGES, QUICK_PASSAGES = 120, 32  # two cores embed 10 to 20 passages a second, and they do so twice
+CPU_PASSAGES, QUICK_PASSAGES = 64, 32  # two cores embed 10 to 20 passages a second, and they do so twice
 LINE_SECONDS = 5  # between two lines of progress where no terminal shows a bar
 
 
@@ -336,7 +336,7 @@ def main(argv: list[str] | None = None) -> int:
     rounds = 5
     with progress(console, "benchmark", rounds * len(results)) as advance:
         for case in results:
-            measure(case, device, 0.2 if options.quick else 1.0, advance, rounds)
+            measure(case, device, 0.2 if options.quick else 1.0 if device.type == "cuda" else 0.5, advance, rounds)
     console.print(table(results, where))
     plot(results, f"xgemm and torch {torch.__version__}, float32, {where}", options.plot)
     console.print(f"picture: {options.plot}")

@@ -55,7 +55,7 @@ bool finite(const TensorView& v) {
 /// `v` in `type`, padded with zeros to `columns` adjacent columns, with rows that do not overlap, as BLAS needs. `copy` owns
 /// the result.
 TensorView readable(const TensorView& v, ScalarType type, std::int64_t columns, Tensor& copy) {
-  copy = v.dtype == type ? *v.tensor : torch::stable::to(*v.tensor, type);
+  copy = converted(*v.tensor, type);
   if (v.size(-1) != columns) {
     const std::array<std::int64_t, 2> more = {0, columns - v.size(-1)};
     double zero = 0;
@@ -223,12 +223,12 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   if (call.sinks)
     output = aten("mul", "Tensor", torch::stable::view(output, std::array{n, a.sq, a.dv}), add_sinks(call, lse, a.sq, sums));
   if (a.dv != call.dv) output = torch::stable::contiguous(torch::stable::narrow(output, -1, 0, call.dv));
-  if (type != own) output = torch::stable::to(output, own);
+  output = converted(output, own);
   Shape shape = a.batch;
   shape.push_back(a.sq);
   Result r{.output = Tensor(), .lse = {}};
   if (want_lse) {
-    if (sums != accumulator(call)) lse = torch::stable::to(lse, accumulator(call));
+    lse = converted(lse, accumulator(call));
     r.lse = strided(lse, shape, contiguous_strides(shape));
   }
   shape.push_back(call.dv);
@@ -244,7 +244,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
 
 /// (batch..., rows, cols) of `v` in `type`, flattened to (batches, rows, cols).
 Tensor flattened(const Call& a, const TensorView& v, std::int64_t group, ScalarType type) {
-  Tensor x = torch::stable::to(*v.tensor, type);
+  Tensor x = converted(*v.tensor, type);
   if (group != 1)
     x = aten("repeat_interleave", "self_int", x, group, std::optional<std::int64_t>(-3), std::optional<std::int64_t>());
   Shape shape = a.batch;

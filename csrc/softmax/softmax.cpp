@@ -79,6 +79,7 @@ Tensor run(const Call& call, const std::optional<ScalarType>& dtype, [[maybe_unu
 #ifdef XGEMM_WITH_CUDA
   if (call.input.cuda) return run_cuda(call, out);
 #endif
+  check_room_for_copy(*call.input.tensor, call.output);
   return aten(call.log ? "log_softmax" : "softmax", "int", *call.input.tensor, call.dim, dtype);
 }
 

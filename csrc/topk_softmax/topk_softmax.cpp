@@ -79,7 +79,7 @@ Result run_cpu(const Call& call) {
   const TensorView& v = call.input;
   const bool one = call.shape.empty();
   const std::int64_t n = one ? 1 : v.size(call.dim), rows = v.numel() / n, last = -1;
-  const Tensor x = v.dtype == call.output ? *v.tensor : torch::stable::to(*v.tensor, call.output);
+  const Tensor x = converted(*v.tensor, call.output);
   const ScalarType wide = call.output == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
   Shape shape(v.sizes.begin(), v.sizes.end());  // of the chosen, whose dim is the last
   if (!one) shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(call.dim)), shape.push_back(call.k);
@@ -87,7 +87,7 @@ Result run_cpu(const Call& call) {
     return dense(one ? t : aten("movedim", "int", t, from, to));
   };
   Tensor largest = empty(shape, wide, v), indices = empty(shape, ScalarType::Long, v);
-  const Tensor in = moved(torch::stable::to(x, wide), call.dim, last);
+  const Tensor in = moved(converted(x, wide), call.dim, last);
   if (wide == ScalarType::Double)
     choose_rows<double>(in, rows, n, call.k, largest, indices);
   else

@@ -68,6 +68,7 @@ Shape contiguous_strides(ShapeRef shape) {
 Tensor dense(const Tensor& t) {
   bool is_contiguous = false;
   TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(t.get(), &is_contiguous));
+  if (!is_contiguous) check_room_for_copy(t, t.scalar_type());
   const Tensor whole = is_contiguous ? t : torch::stable::contiguous(t);
   std::int64_t rank = 0, *sizes = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(whole.get(), &rank));

@@ -35,7 +35,11 @@ Result aten(const char* name, const char* overload, const Args&... args) {
 inline Tensor scalar(double value, ScalarType dtype) { return torch::stable::full({}, value, dtype); }
 
 /// `x` in `dtype`; `x` itself if it has that dtype already.
-inline Tensor converted(const Tensor& x, ScalarType dtype) { return x.scalar_type() == dtype ? x : torch::stable::to(x, dtype); }
+inline Tensor converted(const Tensor& x, ScalarType dtype) {
+  if (x.scalar_type() == dtype) return x;
+  check_room_for_copy(x, dtype);
+  return torch::stable::to(x, dtype);
+}
 
 /// The same memory with other sizes and strides, `offset` elements further on.
 Tensor strided(const Tensor& t, ShapeRef sizes, ShapeRef strides, std::int64_t offset = 0);

@@ -1,9 +1,12 @@
 #include "torch/tensor.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <iomanip>
 #include <limits>
 #ifdef XGEMM_WITH_CUDA
 #include <cuda_runtime.h>
@@ -187,7 +190,34 @@ namespace {
 #endif
   fail(like.op, "out of memory. Tried to allocate ", bytes, " bytes on the CPU");
 }
+
+double bytes_of(ShapeRef shape, ScalarType dtype) {
+  double bytes = static_cast<double>(size_of(to_dtype(dtype)));
+  for (const std::int64_t size : shape) bytes *= static_cast<double>(size);
+  return bytes;
+}
 }  // namespace
+
+bool cpu_has_room(ShapeRef shape, ScalarType dtype) {
+  constexpr double kSmall = 1 << 26;  // bytes; writing more takes a thousand times as long as to map them
+  const double bytes = bytes_of(shape, dtype);
+  if (bytes < kSmall) return true;
+  if (bytes >= 0x1p63) return false;
+  void* const mapped = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return mapped != MAP_FAILED && munmap(mapped, static_cast<std::size_t>(bytes)) == 0;
+}
+
+void check_room_for_copy(const Tensor& t, ScalarType dtype) {
+  std::int64_t rank = 0, *sizes = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(t.get(), &rank));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(t.get(), &sizes));
+  const ShapeRef shape(sizes, static_cast<std::size_t>(rank));
+  if (cpu_has_room(shape, dtype)) return;
+  std::ostringstream line;
+  line << std::fixed << std::setprecision(0) << "out of memory. Tried to allocate " << bytes_of(shape, dtype)
+       << " bytes on the CPU";
+  throw std::runtime_error(line.str());  // register.cpp puts the op in front
+}
 
 Tensor empty(ShapeRef shape, ScalarType dtype, const TensorView& like) {
   std::array<std::int64_t, 8> few;  // no allocation for the usual ranks
@@ -199,7 +229,8 @@ Tensor empty(ShapeRef shape, ScalarType dtype, const TensorView& like) {
     step *= shape[i] > 1 ? shape[i] : 1;
   }
   AtenTensorHandle out = nullptr;
-  if (aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(), strides,
+  if ((!like.cuda && !cpu_has_room(shape, dtype)) ||
+      aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(), strides,
                                torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(dtype)),
                                like.cuda ? aoti_torch_device_type_cuda() : aoti_torch_device_type_cpu(),
                                like.cuda ? like.device_index : 0, &out) != TORCH_SUCCESS)

@@ -87,6 +87,11 @@ DType to_dtype(ScalarType dtype);
 
 /// New contiguous tensor beside `like`. Never initialised.
 Tensor empty(ShapeRef shape, ScalarType dtype, const TensorView& like);
+/// Can the CPU's allocator serve a tensor of `shape`? Asked before torch is, which prints a stack trace when it cannot. Small
+/// tensors are not asked for.
+bool cpu_has_room(ShapeRef shape, ScalarType dtype);
+/// Throws in one line if the CPU has no room for a dense copy of `t`, a CPU tensor, in `dtype`.
+void check_room_for_copy(const Tensor& t, ScalarType dtype);
 /// Scratch memory from torch's caching allocator, alive as long as the tensor is.
 Tensor workspace(std::size_t bytes, const TensorView& like);
 
