@@ -30,8 +30,7 @@ def redraw() -> None:
         if experiment is None:
             print(f"{path.relative_to(RESULTS)}: no such experiment any more")
             continue
-        document = json.loads(path.read_text())
-        rows = [row | {"experiment": experiment.name} for row in document["rows"]]
+        document, rows = json.loads(path.read_text()), lab.load(path)
         path.write_text(dump(document | lab.heading(rows)))
         if experiment.plot:
             lab.plot(rows, document["gpu"]).savefig(path.with_suffix(".png"), metadata={"Software": None})

@@ -1,8 +1,9 @@
 """Makes the figures in README.md and docs/ and the plots from `benchmarks/results/<gpu>/*.json`, and from nothing else.
 
 A page shows results between the markers ``<!-- results:begin NAME -->`` and ``<!-- results:end -->``: NAME is a part of
-`PARTS` or a file of the lab. Every single measurement goes to build/results.md, which is not committed. ``--check``
-writes nothing and fails where a page is not what the files give.
+`PARTS` or a file of the lab. A figure of the lab within a text stands between ``<!-- = SPEC -->`` and ``<!-- / -->``
+(`lab_figure`). Every single measurement goes to build/results.md, which is not committed. ``--check`` writes nothing
+and fails where a page is not what the files give.
 """
 
 import argparse
@@ -11,7 +12,6 @@ import statistics
 import sys
 import textwrap
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from benchmarks.plots import draw, headline_panels
@@ -19,7 +19,6 @@ from benchmarks.results import ROOT, geomean
 from benchmarks.tables import (
     BATCH_INVARIANT,
     CPU,
-    DOCUMENTS,
     LAB,
     MODELS,
     OPS,
@@ -35,7 +34,7 @@ from benchmarks.tables import (
     cpu_summary,
     cpu_tables,
     lab_counters,
-    lab_items,
+    lab_figure,
     lab_overview,
     lab_table,
     markdown,
@@ -52,6 +51,7 @@ from benchmarks.tables import (
 
 BEGIN, END = r"^<!-- results:begin(?: (\w+))? -->\n", r"^<!-- results:end -->$"
 MARKED = re.compile(f"({BEGIN})(?:(?!<!-- results:begin).)*?({END})", re.DOTALL | re.MULTILINE)
+FIGURE = re.compile(r"(<!-- = (.+?) -->)[^<]*(<!-- / -->)")
 
 
 # The rows of README's table: a name, operators, dtypes, and the precision of fp32 products.
@@ -198,7 +198,6 @@ PARTS: dict[str | None, Callable[[Results], str]] = {
     TRAINING: training_report,
     CPU: cpu_summary,
     "lab": lab_overview,
-    **{f"items_{document}": partial(lab_items, document) for document in DOCUMENTS},
     "lab_counters": lab_counters,
 }
 
@@ -217,11 +216,14 @@ def filled(page: Path, text: str, results: Results) -> str:
     new, blocks = MARKED.subn(block, text)
     if blocks != len(re.findall(r"^<!-- results:", text, re.MULTILINE)) / 2:
         raise ValueError(f"{page}: a results:begin without its results:end, or the other way round")
+    new, figures = FIGURE.subn(lambda match: match[1] + lab_figure(match[2], results) + match[3], new)
+    if figures != new.count("<!-- = "):
+        raise ValueError(f"{page}: a figure without its end")
     return new
 
 
 def pages(root: Path) -> list[Path]:
-    return [page for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))] if page.exists()]
+    return [page for page in [root / "README.md", *sorted((root / "docs").glob("**/*.md"))] if page.exists()]
 
 
 def main(argv: list[str] | None = None, root: Path = ROOT) -> int:

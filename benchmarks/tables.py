@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.lab_items import ITEMS, Measured
 from benchmarks.results import geomean, grouped
+from torch_ext.lab.experiment import need
 
 OPS = [
     "matmul",
@@ -45,6 +45,7 @@ LAB = [
     "lab_privatisation",
     "lab_tiling",
     "lab_quantisation",
+    "lab_padding",
     "lab_latency",
     "lab_bandwidth",
     "lab_scheduling",
@@ -537,24 +538,34 @@ def lab_gpus(found: dict[str, list[tuple[str, dict]]], results: Results) -> list
     return list(dict.fromkeys(document["gpu"] for _, document in here_first))
 
 
-DOCUMENTS = ("S0", "S1", "S2", "S3", "S4", "B")  # what ids of items begin with; B: what the documents' code adds
+def lab_figure(spec: str, results: Results) -> str:
+    """A figure within a page's text: ``sgemm; us; cublas; n=4096; over 02_coalesced; .0%``.
 
-
-def lab_items(document: str, results: Results) -> str:
-    """A line an item of a document: its command, our figure on each GPU, the document's."""
-    found = {op: lab_documents(op, results) for op in [*LAB, "lab_counters"]}
-    gpus = lab_gpus(found, results) or ["measured"]
-    of_gpu = [
-        Measured(
-            {op.removeprefix("lab_"): d for op, documents in found.items() for _, d in documents if d["gpu"] == gpu}
-        )
-        for gpu in gpus
-    ]
-    lines = []
-    for item in (item for item in ITEMS if item.id.startswith(document)):
-        cells = [item.measured(measured) for measured in of_gpu]
-        lines.append([item.id, item.what, item.command, *cells, item.document])
-    return markdown(["item", "what", "command", *gpus, "document"], lines)
+    Experiment, field and format, and between them what the row is: its contender, values of its fields or its shape's.
+    ``over``: divided by the same field of the row that differs in this; ``times``: a factor. ``h100/sgemm``: on the
+    first GPU whose folder has this in its name.
+    """
+    first, field, *words, form = [word.strip() for word in spec.split(";")]
+    gpu, _, experiment = first.rpartition("/")
+    documents = [d for folder, d in lab_documents(f"lab_{experiment}", results) if gpu in folder]
+    factor, wanted, other = 1.0, {}, None
+    for word in words:
+        kind, _, rest = word.partition(" ")
+        if kind == "times":
+            factor = float(rest)
+            continue
+        key, equals, value = (rest if kind == "over" else word).partition("=")
+        value = int(value) if value.isdigit() else {"true": True, "false": False}.get(value, value)
+        field_of_row = {key: value} if equals else {"contender": key}
+        if kind == "over":
+            other = wanted | field_of_row
+        else:
+            wanted |= field_of_row
+    if not documents:
+        return "not measured yet"
+    rows = documents[0]["rows"]
+    value = need(rows, **wanted)[field] * factor
+    return format(value / need(rows, **other)[field] if other else value, form)
 
 
 def lab_overview(results: Results) -> str:
@@ -570,10 +581,11 @@ def lab_overview(results: Results) -> str:
         for _, document in documents:
             if conclusion := document.get("conclusion"):
                 cells[document["gpu"]] = ("" if conclusion["shown"] else "**Not shown.** ") + conclusion["text"]
-        what = f"{first['title']}: {first['items']}" if "items" in first else name
+        pages = ", ".join(f"[{page}](lab/{page}.md)" for page in first.get("documents", ()))
+        what = first.get("title", name) + f" ({pages})" * bool(pages)
         (table if documents else absent).append([what, f"`--only {name}`", *cells.values()])
     heads = ["measured"] if len(gpus) == 1 else gpus
-    return markdown(["experiment, items of the documents", "command", *heads], table + absent)
+    return markdown(["experiment, documents", "command", *heads], table + absent)
 
 
 def model_pairs(results: Results) -> list[tuple[dict, dict]]:

@@ -1,5 +1,6 @@
-"""The calculators against the seeds' numbers and the table verified with cuda_occupancy.h (seed catalogue, part D)."""
+"""The calculators against the documents' numbers and a table verified with cuda_occupancy.h."""
 
+import ctypes
 import math
 from types import SimpleNamespace
 
@@ -205,6 +206,14 @@ def test_device_query(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: gpus[index])
+
+    def attribute(value: "ctypes._Pointer", number: int, handle: ctypes.c_int) -> int:
+        value._obj.value = 100 * number
+        return 0
+
+    driver = SimpleNamespace(cuInit=lambda _: 0, cuDeviceGet=lambda *_: 0, cuDeviceGetAttribute=attribute)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: {"libcuda.so.1": driver}[name])
+    assert d.describe(0)["block dimensions"] == (200, 300, 400) and d.describe(0)["grid dimensions"] == (500, 600, 700)
     assert d.best() == 3 and d.describe(1)["clock, MHz"] == 1980 and d.describe(2)["integrated"]
     assert d.main() == 0
     text = capsys.readouterr().out
@@ -218,7 +227,8 @@ def test_device_query(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 @pytest.mark.cuda
 def test_device_query_of_this_gpu(capsys: pytest.CaptureFixture) -> None:
-    assert d.describe(d.best())["threads per block"] == 1024
+    found = d.describe(d.best())
+    assert found["threads per block"] == 1024 and found["block dimensions"] == (1024, 1024, 64)
     assert d.main() == 0 and torch.cuda.get_device_name(0) in capsys.readouterr().out
 
 

@@ -1,6 +1,7 @@
 """The lab on any machine: argument checks, schemas, and the runner's own arithmetic."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from lab_checks import heads, message
 import torch_ext.lab
 from benchmarks import lab as runner
 from benchmarks import results
+from torch_ext.lab import __main__ as lab_command
 from torch_ext.lab import calculators, experiments, measure
 
 lab = torch.ops.xgemm_lab
@@ -112,16 +114,80 @@ def test_fakes_know_shapes():
 
 def test_calculators_agree_with_the_documents():
     page = (Path(__file__).resolve().parents[1] / "docs" / "lab.md").read_text()
-    assert all(f"| {' | '.join(line)} |\n" in page for line in calculators.calculators())
-    same = {what: (ours, document) for what, ours, document in calculators.calculators()}
-    assert same["best block and grid, T4 (S1-06)"][0] == "1024, 40"
-    assert same["best block and grid, RTX 4090 (S1-06)"][0] == "768, 256"
-    blocks = same["blocks an SM, A100, of 1024, 512, 256, 64 threads (S0-09, S2-13)"]
+    lines = calculators.calculators()
+    assert all(f"| {' | '.join(line)} |\n" in page for line in lines)
+    same = {what: (ours, printed or derived) for what, ours, printed, derived in lines}
+    assert same["best block and grid, T4"][0] == "1024, 40"
+    assert same["best block and grid, RTX 4090"][0] == "768, 256"
+    blocks = same["blocks an SM, A100, of 1024, 512, 256, 64 threads"]
     assert blocks[0] == blocks[1]
-    assert same["registers a thread that leave full occupancy, A100 (S2-15)"] == ("32", "32")
-    assert same["occupancy, A100, 512 threads, 64 registers (S2-16)"][0] == "50.00 %"
-    assert same["square block of 768 threads (S3-15)"] == ("256", "256")
-    assert same["FMAs in flight, M2090 (S4-06)"] == ("640", "640")
+    assert same["registers a thread that leave full occupancy, A100"] == ("32", "32")
+    assert same["occupancy, A100, 512 threads, 64 registers"][0] == "50.00 %"
+    assert same["square block of 768 threads"][0] == "256"
+    assert same["FMAs in flight, M2090"] == ("640", "640")
+    assert [same[f"ReLU in fp32{more}, flop a byte"][0] for more in ("", " that need not write")] == ["0.125", "0.250"]
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("occupancy --gpu A100 --threads 700", "2 blocks of 700 threads an SM of A100: 44 of 64 warps, 68.75% (68.36%"),
+        ("occupancy --threads 512 --registers 33", "3 blocks of 512 threads an SM of H200: 48 of 64 warps, 75.00%"),
+        ("occupancy --threads 1024 --shared 120000", "1 blocks of 1024 threads an SM of H200: 32 of 64 warps, 50.00%"),
+        ("intensity --reads 2 --bytes 2", "0.1667 flop a byte; H200 bends at 14.0 in fp32"),
+        (
+            "intensity --product 4096 4096 4096",
+            "682.7 flop a byte; H200 bends at 14.0 in fp32 on CUDA cores: bound by ari",
+        ),
+        ("little --latency 20 --rate 32", "20 ns at 32 billion a second: 640 in flight"),
+        (
+            "quantisation --shape 128 50816 --tile 128 128 --blocks 3",
+            "397 tiles, 100.0% of their elements exist; 2 waves",
+        ),
+    ],
+)
+def test_calculators_take_numbers_of_ones_own(command, expected, capsys):
+    assert lab_command.main(command.split()) == 0
+    assert capsys.readouterr().out.startswith(expected)
+
+
+def test_commands_say_what_they_need(capsys):
+    for command in (
+        "occupancy --threads 2000",
+        "occupancy --threads 0",
+        "quantisation --tile 8 8",
+        "little --gpu none",
+    ):
+        with pytest.raises(SystemExit):
+            lab_command.main(command.split())
+    with pytest.raises(SystemExit):
+        lab_command.main(["--help"])
+    text = capsys.readouterr().out
+    assert all(
+        f"\n  {name} " in text for name in ("check", "counters", "occupancy", "intensity", "little", "quantisation")
+    )
+
+
+def test_kept_results_load_plot_and_conclude():
+    rows = torch_ext.lab.load(results.RESULTS / "nvidia_h200" / "lab_tiling.json")
+    assert "bank conflicts" in torch_ext.lab.conclude(rows).text
+    pytest.importorskip("matplotlib")
+    assert torch_ext.lab.plot(rows, "NVIDIA H200").axes
+    with pytest.raises(ValueError, match="expected an experiment of"):
+        torch_ext.lab.load(results.RESULTS / "nvidia_h200" / "matmul.json")
+
+
+def test_pages_of_documents_name_their_experiments():
+    pages = {path.stem: path.read_text() for path in (results.ROOT / "docs" / "lab").glob("*.md")}
+    for e in torch_ext.lab.EXPERIMENTS.values():
+        assert [
+            page for page in e.documents if e.name not in re.sub(r"`--only ([^`]+)`", r" \1 ", pages[page]).split()
+        ] == []
+    for text in pages.values():
+        for names in re.findall(r"`--only ([^`]+)`", text):
+            assert set(names.split()) <= {*torch_ext.lab.EXPERIMENTS, "X"}
+        for file, name in re.findall(r"`pytest (\S+) -k (\w+)`", text):
+            assert re.search(rf"^def test_\w*{name}", (results.ROOT / file).read_text(), re.MULTILINE), name
 
 
 def test_row_and_result_file(tmp_path, monkeypatch):

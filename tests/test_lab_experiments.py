@@ -45,6 +45,7 @@ SIZES = {
     "privatisation": [1 << 10],
     "tiling": [40],
     "quantisation": [1],
+    "padding": [128],
     "latency": [1 << 12, 1 << 14, 1 << 22],
     "bandwidth": [1 << 12],
     "scheduling": [1000],
@@ -80,12 +81,6 @@ def kernel_attributes(x, name):
 AT_ONCE = [2]  # blocks of 1024 threads an SM
 
 
-def halve(y, steps, c=1.0):
-    for _ in range(steps):
-        y = y / 2 + c
-    return y
-
-
 def paths(x, count, per_lane):
     index = torch.arange(x.numel())
     return 2.0 * ((index if per_lane else index // 32) % count)
@@ -108,7 +103,7 @@ STAND_INS = SimpleNamespace(
     kernel_attributes=kernel_attributes,
     concurrent_copy=lambda x, threads, loads, width, grid: x.clone(),
     fma_chains=lambda x, factors, threads, chains, *rest: torch.full_like(x, 2 * chains * factors[1].item()),
-    intensity=halve,
+    intensity=lambda x, steps: roofline.alternated(x, steps).to(x.dtype),
     pointer_chase=chase,
     read_rate=lambda x, level, blocks, repeats: repeats * x,
     register_bound=lambda x, registers, bound, iterations: x.clone() if bound == "memory" else torch.full_like(x, 2),
@@ -139,7 +134,7 @@ def on_cpu(monkeypatch):
         return us, (us - 1, us + 1)
 
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: None, elapsed_time=lambda other: 1.0)
-    for module in (attention, experiments, ladders, memory, roofline, spilling, tiles):
+    for module in (attention, experiments, ladders, measure, memory, roofline, spilling, tiles):
         monkeypatch.setattr(module, "lab", STAND_INS, raising=False)
         monkeypatch.setattr(module, "time_us", time_us)
     for module in (attention, ladders):
@@ -269,8 +264,7 @@ def test_a_failure_costs_no_other_results(on_cpu, monkeypatch, tmp_path, capsys)
 
 def kept(name: str) -> list[dict]:
     """Rows of an H200."""
-    path = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "nvidia_h200" / f"lab_{name}.json"
-    return [row | {"experiment": name} for row in json.loads(path.read_text())["rows"]]
+    return lab.load(Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "nvidia_h200" / f"lab_{name}.json")
 
 
 def change(rows: list[dict], field: str, factor: float, **match: object) -> list[dict]:

@@ -82,6 +82,32 @@ def test_report_fills_pages_and_check_sees_changes(project: Path, capsys: pytest
     assert report.main(["--check"], project) == 1
 
 
+def test_a_figure_stands_within_a_text(project: Path) -> None:
+    rows = [example_row("1024x1024x1024", name, us) for name, us in (("step 1", 50.0), ("peer", 60.0))]
+    rows.append(example_row("2048x2048x2048", "step 1", 800.0))
+    folder = project / "benchmarks" / "results"
+    for gpu, factor in (("nvidia_h200", 1), ("nvidia_h100", 2)):
+        (folder / gpu).mkdir(exist_ok=True)
+        scaled = [row | {"us": factor * row["us"]} for row in rows]
+        (folder / gpu / "lab_sgemm.json").write_text(results.dump({"op": "lab_sgemm", "gpu": gpu, "rows": scaled}))
+    found = tables.Results.read(folder / "nvidia_h200")
+    figures = {
+        "sgemm; us; step 1; n=1024; .1f": "50.0",
+        "sgemm; us; peer; n=1024; over step 1; .0%": "120%",
+        "sgemm; us; step 1; n=2048; over n=1024; .1f": "16.0",
+        "h100/sgemm; us; case=2048x2048x2048; times 1e-3; .2f": "1.60",
+        "fma; us; .1f": "not measured yet",
+    }
+    assert {spec: tables.lab_figure(spec, found) for spec in figures} == figures
+    page = project / "docs" / "other.md"
+    page.write_text("takes <!-- = sgemm; us; peer; .0f -->1<!-- / --> us\n")
+    assert report.filled(page, page.read_text(), found) == "takes <!-- = sgemm; us; peer; .0f -->60<!-- / --> us\n"
+    with pytest.raises(KeyError):
+        tables.lab_figure("sgemm; us; nobody; .0f", found)
+    with pytest.raises(ValueError, match="a figure without its end"):
+        report.filled(page, "<!-- = sgemm; us; peer; .0f -->1", found)
+
+
 def test_groups_of_cases_have_geomean_percentile_and_worst(project: Path) -> None:
     """Few rows count with a cold L2; a mode without a peer has no line; unaligned rows of matmul stand apart."""
     path = project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json"

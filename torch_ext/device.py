@@ -6,6 +6,7 @@ driver. ``python -m torch_ext.device`` lists the GPUs that are there. The occupa
 128 bytes with 1 KiB reserved for each block from compute capability 8 on.
 """
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -45,12 +46,12 @@ class Limits:
 
     @property
     def oversubscription(self) -> float:
-        """Resident threads for each core: how much latency the schedulers can hide (seed S2-10)."""
+        """Resident threads for each core: how much latency the schedulers can hide."""
         return self.threads / self.fp32_cores
 
     @property
     def balance(self) -> float:
-        """Flop per byte at which the roofline bends (seeds S4-02, S4-04)."""
+        """Flop per byte at which the roofline bends."""
         return self.fp32_flops / self.bandwidth
 
 
@@ -136,7 +137,7 @@ class Occupancy:
 
     @property
     def thread_fraction(self) -> float:
-        """The same by threads; smaller when the last warp of a block is padded (seed S0-10: 700 threads)."""
+        """The same by threads; smaller when the last warp of a block is padded."""
         return self.threads / self.max_threads
 
 
@@ -183,29 +184,29 @@ def max_potential_block_size(
 
 
 def largest_power_of_four(n: int) -> int:
-    """4^floor(log4 n): the largest square power-of-two tile of at most n threads (seed S3-15)."""
+    """4^floor(log4 n): the largest square power-of-two tile of at most n threads."""
     if n < 1:
         raise ValueError(f"expected n >= 1, got {n}")
     return 1 << (n.bit_length() - 1) // 2 * 2
 
 
 def tile_shared_memory(threads_per_block: int, element_size: int = 4) -> int:
-    """Bytes of the two tiles of a shared-memory matrix product with one thread an output element (seed S3-11)."""
+    """Bytes of the two tiles of a shared-memory matrix product with one thread an output element."""
     return 2 * threads_per_block * element_size
 
 
 def matmul_intensity(m: int, n: int, k: int, element_size: int = 4) -> float:
-    """Flop per byte of C = A B when each matrix crosses memory once: 2mnk / (bytes of A, B and C) (seed S1-11)."""
+    """Flop per byte of C = A B when each matrix crosses memory once: 2mnk / (bytes of A, B and C)."""
     return 2 * m * n * k / (element_size * (m * k + k * n + m * n))
 
 
 def pointwise_intensity(ops: float, reads: int, writes: int, element_size: int) -> float:
-    """Flop per byte of an elementwise function: ReLU in fp16 is 1 / (2 + 2) (seed S1-10)."""
+    """Flop per byte of an elementwise function: ReLU in fp16 is 1 / (2 + 2)."""
     return ops / (element_size * (reads + writes))
 
 
 def naive_matmul_traffic(m: int, n: int, k: int) -> int:
-    """Bytes requested by one fp32 thread an output element with no reuse: 2 K loads and one store each (seed S0-05)."""
+    """Bytes requested by one fp32 thread an output element with no reuse: 2 K loads and one store each."""
     return m * n * (2 * 4 * k + 4)
 
 
@@ -215,27 +216,27 @@ def attainable(gpu: Limits, intensity: float) -> float:
 
 
 def floor_seconds(flops: float, bytes_moved: float, flop_rate: float, bandwidth: float) -> float:
-    """No kernel is faster than its operations or its bytes allow: max(W t_f, Q t_m) (seed S4-02)."""
+    """No kernel is faster than its operations or its bytes allow: max(W t_f, Q t_m)."""
     return max(flops / flop_rate, bytes_moved / bandwidth)
 
 
 def littles_law(latency: float, rate: float) -> float:
-    """Concurrency needed to keep a unit busy: latency times throughput (seeds S4-05, S4-06, S4-11)."""
+    """Concurrency needed to keep a unit busy: latency times throughput."""
     return latency * rate
 
 
 def tile_utilisation(m: int, n: int, tile_m: int, tile_n: int) -> float:
-    """Share of the tiles' elements that exist: what ragged edges cost (tile quantisation, seed S1-07)."""
+    """Share of the tiles' elements that exist: what ragged edges cost (tile quantisation)."""
     return m * n / (_round_up(m, tile_m) * _round_up(n, tile_n))
 
 
 def wave_utilisation(tiles: int, slots: int) -> float:
-    """Share of the GPU's block slots that hold a tile, over all waves (wave quantisation, seed S1-08)."""
+    """Share of the GPU's block slots that hold a tile, over all waves (wave quantisation)."""
     return tiles / _round_up(tiles, slots)
 
 
 def naive_occupancy(gpu: Limits, threads_per_block: int) -> float:
-    """A lab sheet's formula as printed (seed S3-08): wrong, the number of multiprocessors has no place in it."""
+    """A lab sheet's formula as printed: wrong, the number of multiprocessors has no place in it."""
     return gpu.blocks * threads_per_block / (gpu.threads * gpu.multiprocessors)
 
 
@@ -245,12 +246,24 @@ def occupancy_bound(gpu: Limits, threads_per_block: int) -> float:
 
 
 def boundary_share(n: int) -> float:
-    """Share of the warps that diverge at the test ``i < n`` of a thread-per-element kernel (seed S2-08)."""
+    """Share of the warps that diverge at the test ``i < n`` of a thread-per-element kernel."""
     return (n % WARP != 0) / -(-n // WARP)
 
 
+def _attributes(index: int, *numbers: int) -> tuple[int, ...]:
+    """Attributes of a GPU by their numbers in CUdevice_attribute, which torch's properties do not have."""
+    driver, handle, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(handle), index):
+        raise RuntimeError(f"xgemm: the driver does not know GPU {index}")
+    found = []
+    for number in numbers:
+        driver.cuDeviceGetAttribute(ctypes.byref(value), number, handle)
+        found.append(value.value)
+    return tuple(found)
+
+
 def describe(index: int) -> dict[str, object]:
-    """What a device query prints of a GPU (seed S2-21), and what the occupancy calculator needs."""
+    """What a device query prints of a GPU, and what the occupancy calculator needs."""
     p = torch.cuda.get_device_properties(index)
     return {
         "name": p.name,
@@ -261,9 +274,8 @@ def describe(index: int) -> dict[str, object]:
         "warp size": p.warp_size,
         "threads per block": p.max_threads_per_block,
         "threads per multiprocessor": p.max_threads_per_multi_processor,
-        # The same for every GPU that CUDA still knows, and not among torch's properties.
-        "block dimensions": (1024, 1024, 64),
-        "grid dimensions": (2**31 - 1, 65535, 65535),
+        "block dimensions": _attributes(index, 2, 3, 4),
+        "grid dimensions": _attributes(index, 5, 6, 7),
         # A block may use all of them on every GPU from compute capability 7.0 on.
         "registers per multiprocessor": p.regs_per_multiprocessor,
         "shared memory per multiprocessor": p.shared_memory_per_multiprocessor,
@@ -276,7 +288,7 @@ def describe(index: int) -> dict[str, object]:
 
 
 def best() -> int:
-    """The GPU with the most resources: not integrated, then multiprocessors times clock, then memory (seed S2-20).
+    """The GPU with the most resources: not integrated, then multiprocessors times clock, then memory.
 
     Raises RuntimeError where there is none.
     """

@@ -11,6 +11,8 @@
 docs/lab.md.
 """
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,7 +28,7 @@ from torch_ext.lab.measure import Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENTS", "Conclusion", "Experiment", "attributes", "conclude", "plot", "run", "sgemm", "steps"]
+__all__ = ["EXPERIMENTS", "Conclusion", "Experiment", "attributes", "conclude", "load", "plot", "run", "sgemm", "steps"]
 
 
 def experiment(name: str) -> Experiment:
@@ -115,12 +117,19 @@ def conclude(rows: list[Row]) -> Conclusion:
         )
 
 
+def load(file: str | Path) -> list[Row]:
+    """The rows of a result file (``lab_fma.json``), for :func:`plot` and :func:`conclude`."""
+    document = json.loads(Path(file).read_text())
+    name = experiment(document["op"].removeprefix("lab_")).name
+    return [row | {"experiment": name} for row in document["rows"]]
+
+
 def heading(rows: list[Row]) -> dict[str, object]:
-    """What a result file says of an experiment beside its rows: title, items of the documents, conclusion."""
+    """What a result file says of an experiment beside its rows: title, documents, conclusion."""
     which, conclusion = _of(rows), conclude(rows)
     return {
         "title": which.title,
-        "items": which.documents,
+        "documents": which.documents,
         "conclusion": {"text": conclusion.text, "shown": conclusion.shown},
     }
 

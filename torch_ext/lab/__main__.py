@@ -13,7 +13,7 @@ from types import ModuleType
 import torch
 
 from torch_ext import lab
-from torch_ext.lab import counters, exercise, measure
+from torch_ext.lab import calculators, counters, exercise, measure
 
 
 def size(text: str) -> int:
@@ -25,8 +25,21 @@ def size(text: str) -> int:
     return found
 
 
+COMMANDS: dict[str, tuple[str, Callable[[list[str]], int]]] = {
+    "check": ("an exercise: checks, times and places a kernel of yours", lambda given: exercise.main(given[1:])),
+    "counters": ("the GPU's own counters of prepared calls, by ncu", lambda given: counters.main(given[1:])),
+    **{name: (what, calculators.main) for name, (what, *_) in calculators.COMMANDS.items()},
+}
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m torch_ext.lab", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m torch_ext.lab",
+        description=(__doc__ or "").splitlines()[0],
+        epilog="other commands, each with --help:\n"
+        + "".join(f"  {n:<14}{what}\n" for n, (what, _) in COMMANDS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--list", action="store_true", help="name the experiments and ladders, and what each shows")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=list(lab.EXPERIMENTS), help="run these")
     parser.add_argument("--sizes", nargs="+", type=size, metavar="N", help="sizes in place of the experiment's own")
@@ -46,10 +59,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def list_experiments() -> None:
     for name, e in lab.EXPERIMENTS.items():
-        print(f"{name:<15} {e.title}: {e.shows}\n{'':<15} items {e.documents}; --sizes: {e.size} {list(e.sizes)}")
-    print(
-        "Items are rows of the catalogue of the documents in docs/lab.md; S1-04 is the fourth of the second document."
-    )
+        pages = f"docs/lab/{', '.join(e.documents)}; " if e.documents else ""
+        print(f"{name:<15} {e.title}: {e.shows}\n{'':<15} {pages}--sizes: {e.size} {list(e.sizes)}")
 
 
 def main(
@@ -57,8 +68,8 @@ def main(
 ) -> int:
     """`folder`: where results go by default; `describe`: what a result file says of the sources beside."""
     given = sys.argv[1:] if argv is None else argv
-    if given[:1] == ["check"]:  # an exercise
-        return exercise.main(given[1:])
+    if given and given[0] in COMMANDS:
+        return COMMANDS[given[0]][1](given)
     arguments = parse(given)
     if arguments.list:
         list_experiments()

@@ -18,7 +18,7 @@ from torch_ext.lab.measure import Row, errors, peak_bytes, require, row, time_us
 
 lab = torch.ops.xgemm_lab
 
-# step -> what the documents say of its memory (S1-23). torch: the backend that torch chooses; torch_math: its products
+# step -> what the documents say of its memory. torch: the backend that torch chooses; torch_math: its products
 # and softmax, which store the scores as step 01 does. 05 to 07 need sm_90.
 ATTENTION_STEPS: dict[str, str | None] = {
     "01_materialised": "O(N^2) memory",

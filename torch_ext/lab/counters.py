@@ -1,8 +1,7 @@
 """The GPU's own counters of the lab's kernels, by Nsight Compute: ``python -m torch_ext.lab.counters [NAME ...]``.
 
-Runs ``ncu`` on one prepared call at a time and prints what it counted beside the documents' figures (S0-03, S0-04,
-S1-04, S1-05, S1-13 to S1-17, S3-04, S3-06, S4-18). Without ``ncu``, or where the driver keeps counters from users, it
-says so.
+Runs ``ncu`` on one prepared call at a time and prints what it counted beside the documents' figures. Without
+``ncu``, or where the driver keeps counters from users, it says so.
 """
 
 import argparse

@@ -28,8 +28,8 @@ class Experiment:
     title: str
     shows: str
     """What one should see, in a sentence."""
-    documents: str
-    """Items of the catalogue of the documents, such as S1-04."""
+    documents: tuple[str, ...]
+    """Documents that it is from, by the names of their pages in docs/lab."""
     sources: tuple[str, ...]
     """Folders whose kernels its figures depend on."""
     measure: Callable[[list[int], float], Iterator[Row]]

@@ -11,12 +11,13 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from torch_ext import device
-from torch_ext.lab.measure import Row, amount, close, exact, randn, require, row, time_us
+from torch_ext.lab.measure import Row, amount, close, exact, randn, require, row, time_us, times_us
 
 lab = torch.ops.xgemm_lab
 PACKAGES = str(Path(__file__).resolve().parents[2])  # the folder of torch_ext
@@ -43,7 +44,7 @@ def window_reference(x: torch.Tensor, window: int) -> torch.Tensor:
 
 
 def divergence(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S1-13, S1-14 (a negative control) and S2-07 (real divergence)."""
+    """A branch on the data, by `if` and by arithmetic (a negative control), and real divergence."""
     n = sizes[0]
     x = torch.randint(-1000, 1000, (n,), dtype=torch.int32, device="cuda")
     expected = torch.where(x % 2 == 0, x * 2, x + 1)
@@ -108,7 +109,7 @@ print(json.dumps([first, {name: statistics.median(us(name) for _ in range(50)) f
 
 
 def first_launch(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S1-13 to S1-16, D6: the first launch of a kernel in a process, which the documents timed, against later ones."""
+    """The first launch of a kernel in a process, which the documents timed, against later ones."""
     documents = {"branch": "T4 74 us, 4090 32 us", "arithmetic": "T4 25 us, 4090 108 us"}
     documents |= {"plain": "T4 235 us, 4090 83 us", "coarsened2": "T4 20 us, 4090 8 us"}
     pairs = ("branch", "arithmetic"), ("plain", "coarsened2")  # in the documents' order
@@ -133,51 +134,42 @@ def first_launch(sizes: list[int], budget: float) -> Iterator[Row]:
 
 
 def coarsening(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S1-15 to S1-17: vector addition plain, coarsened, with vector accesses, and 'privatised' (a negative control)."""
+    """Vector addition plain, coarsened, with vector accesses, and 'privatised' (a negative control)."""
     documents = {
         ("plain", 1024): "ncu T4 4.19 us, 4090 1.95 us",
         ("coarsened2", 1024): "ncu T4 4.54 us, 4090 2.02 us",
         ("plain", 1 << 20): "4090 11.1 us",
         ("privatised", 1 << 20): "4090 12.9 us",
     }
+    variants = "plain", "privatised", "coarsened2", "coarsened4", "vector2", "vector4"
     for size in (1024, 1 << 20, *sizes):
         a, b = randn(size), randn(size)
-        expected = a + b
-        for variant in ("plain", "privatised", "coarsened2", "coarsened4", "vector2", "vector4"):
-
-            def call(variant: str = variant, a: torch.Tensor = a, b: torch.Tensor = b) -> torch.Tensor:
-                return lab.vector_add(a, b, variant)
-
-            exact(call, expected, f"vector_add {variant}")
-            yield row(
-                f"vector add {size}",
-                variant,
-                time_us(call, budget),
-                shape={"n": size},
-                bytes_moved=12 * size,
-                document=documents.get((variant, size)),
-            )
+        calls = {name: partial(lab.vector_add, a, b, name) for name in variants}
+        for name, call in calls.items():
+            exact(call, a + b, f"vector_add {name}")
+        for name, timed in times_us(calls, budget).items():
+            shape, document = {"n": size}, documents.get((name, size))
+            yield row(f"vector add {size}", name, shape=shape, bytes_moved=12 * size, document=document, **timed)
 
 
 def privatisation(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S1-18, S1-19 (with the halo that the document forgets) and the histogram of part B4."""
-    n, x = sizes[0], randn(1 << 20)
-    for window in (5, 129):
+    """Window sums, with the halo that the document forgets, and histograms."""
+    n, lecture = sizes[0], 1 << 20
+    documents = {("direct", 5, lecture): "4090 7.39 us", ("shared", 5, lecture): "4090 8.10 us"}
+    for size, window in itertools.product(dict.fromkeys((lecture, n)), (5, 129)):
+        x = randn(size)
+        calls = {name: partial(lab.window_sum, x, window, name == "shared") for name in ("direct", "shared")}
         reference, scale = window_reference(x.double(), window), window_reference(x.double().abs(), window)
-        for name, shared, document in (("direct", False, "4090 7.39 us"), ("shared", True, "4090 8.10 us")):
-
-            def call(window: int = window, shared: bool = shared) -> torch.Tensor:
-                return lab.window_sum(x, window, shared)
-
-            error = close(call, reference, scale, window, f"window sum {name}")
+        error = {name: close(call, reference, scale, window, f"window sum {name}") for name, call in calls.items()}
+        for name, timed in times_us(calls, budget).items():
             yield row(
-                f"window sum {window}",
+                f"window sum {window} of {amount(size)}",
                 name,
-                time_us(call, budget),
-                shape={"n": x.numel(), "window": window},
-                bytes_moved=8 * x.numel(),
-                error=error,
-                document=document if window == 5 else None,
+                shape={"n": size, "window": window},
+                bytes_moved=8 * size,
+                error=error[name],
+                document=documents.get((name, window, size)),
+                **timed,
             )
     for bins in (7, 256, 4096):
         values = torch.randint(0, bins, (n,), dtype=torch.int32, device="cuda")
@@ -198,7 +190,7 @@ CHAINS = (1, 2, 4, 8, 16)
 
 
 def fma(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S4-06 to S4-10: multiply-add rate over threads and chains, one block an SM; `sizes`: steps of a chain."""
+    """Multiply-add rate over threads and chains, one block an SM; `sizes`: steps of a chain."""
     gpu = device.limits()
     # The slides' kernel: unrolled by 8, factors known at run time, on an M2090.
     documents = {(32, 1): 0.05, (32, 2): 0.09, (32, 4): 0.13, (32, 8): 0.15}
@@ -240,12 +232,12 @@ def fma(sizes: list[int], budget: float) -> Iterator[Row]:
 
 
 BLOCKS = ((64,), (16, 4), (8, 4, 2), (5, 7), (100,))
-BOUNDARY = {True: "with i < n", False: "without"}  # the test of a thread-per-element kernel
+BOUNDARY = "with i < n, one element less", "with i < n", "without"  # the test of a thread-per-element kernel
 ADDITIONS = (1 << 10, 1 << 20, 1 << 26)  # elements: whole blocks, so that the test may be left out
 
 
 def scheduling(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S0-11, S0-12, S2-03, S2-06: which threads are a warp, where and when blocks run; `sizes`: their nanoseconds."""
+    """Which threads are a warp, where and when blocks run; `sizes`: their nanoseconds."""
     anything = torch.empty(1, device="cuda")
     for block in BLOCKS:
         threads = math.prod(block)
@@ -299,21 +291,18 @@ def scheduling(sizes: list[int], budget: float) -> Iterator[Row]:
         )
     for n in ADDITIONS:
         a, b = randn(n), randn(n)
-        expected = a + b
-        for tested, name in BOUNDARY.items():
-
-            def add(tested: bool = tested, a: torch.Tensor = a, b: torch.Tensor = b) -> torch.Tensor:
-                return lab.vector_add(a, b, "plain" if tested else "unguarded")
-
-            exact(add, expected, f"vector_add {name}")
-            share = f"{device.boundary_share(n - 1):.2g} of the warps diverge at n - 1"
+        calls = {
+            BOUNDARY[0]: partial(lab.vector_add, a[:-1], b[:-1], "plain"),
+            BOUNDARY[1]: partial(lab.vector_add, a, b, "plain"),
+            BOUNDARY[2]: partial(lab.vector_add, a, b, "unguarded"),
+        }
+        for name, call in calls.items():
+            exact(call, (a + b)[: call().numel()], f"vector_add {name}")
+        for name, timed in times_us(calls, budget).items():
+            used = n - (name == BOUNDARY[0])
+            share = f"{device.boundary_share(used):.2g} of the warps diverge"
             yield row(
-                f"vector addition of {amount(n)}",
-                name,
-                time_us(add, budget),
-                shape={"n": n},
-                bytes_moved=12 * n,
-                remark=share if tested else None,
+                f"vector addition of {amount(n)}", name, shape={"n": n}, bytes_moved=12 * used, remark=share, **timed
             )
 
 
@@ -321,7 +310,7 @@ REGISTERS = (31, 33, 40, 41, 64, 65, 128)
 
 
 def registers(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S2-15 to S2-18: one kernel of 512 threads bound to 31 to 128 registers; `sizes`: elements."""
+    """One kernel of 512 threads bound to 31 to 128 registers; `sizes`: elements."""
     gpu = device.limits()
     documents = {31: "4 blocks, 100 % (A100)", 33: "3 blocks, 75 % (A100)"}
     for n, bound in itertools.product(sizes, ("memory", "arithmetic")):

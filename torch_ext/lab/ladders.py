@@ -43,7 +43,7 @@ TENSOR_STEPS = [
 # fp32 from fp16 products, an idea a variant; cuBLAS in three precisions as points of comparison.
 FP32_VARIANTS = ["fp16", "split", "promoted", "scaled", "library", "cublas", "cublas_tf32", "cublas_bf16"]
 
-# version -> (GB/s, speed-up over v0) of 2^24 ints on an M2090 (S4-16 to S4-24); copy: what the slides compare with
+# version -> (GB/s, speed-up over v0) of 2^24 ints on an M2090; copy: what the slides compare with
 REDUCTION_VERSIONS: dict[str, tuple[float, float] | None] = {
     "copy": (125.0, 0.0),
     "v0_interleaved_modulo": (8.7, 1.0),
@@ -59,7 +59,7 @@ REDUCTION_VERSIONS: dict[str, tuple[float, float] | None] = {
     "torch": None,
 }
 
-# variant -> memory accesses an element (S1-20 to S1-22)
+# variant -> memory accesses an element
 SOFTMAX_VARIANTS: dict[str, int | None] = {
     "naive": 3,
     "safe": 4,
@@ -263,7 +263,7 @@ def reduction(sizes: list[int], budget_s: float) -> Iterator[Row]:
 
 
 def reduction_grid(sizes: list[int], budget_s: float) -> Iterator[Row]:
-    """v6 over blocks an SM, with two and with eight loads in flight a thread (S4-24); `sizes`: elements."""
+    """v6 over blocks an SM, with two and with eight loads in flight a thread; `sizes`: elements."""
     for n, loads, blocks in itertools.product(sizes, (2, 8), (1, 2, 4, 8, 16, 32)):
         x = torch.randn(n, device="cuda")
 

@@ -7,7 +7,7 @@ import json
 import re
 import statistics
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,23 @@ def time_us(call: Callable[[], object], budget_s: float) -> tuple[float, tuple[f
             times.append(start.elapsed_time(end) * 1e3 / calls)
     low, median, high = statistics.quantiles(times, n=4)
     return median, (low, high)
+
+
+ROUNDS = 5
+
+
+def times_us(calls: Mapping[str, Callable[[], object]], budget_s: float) -> dict[str, dict[str, Any]]:
+    """For calls that may differ by less than a measurement: several rounds of all of them.
+
+    Each call's median round is its ``timing``; ``spread_us`` is the least and the largest median of a round.
+    """
+    rounds = [{name: time_us(call, budget_s / ROUNDS) for name, call in calls.items()} for _ in range(ROUNDS)]
+    found = {}
+    for name in calls:
+        of_call = sorted(r[name] for r in rounds)
+        spread = [round(of_call[0][0], 3), round(of_call[-1][0], 3)]
+        found[name] = {"timing": of_call[ROUNDS // 2], "spread_us": spread}
+    return found
 
 
 def row(

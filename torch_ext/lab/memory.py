@@ -25,7 +25,7 @@ def strided(x: torch.Tensor, stride: int) -> torch.Tensor:
 
 
 def coalescing(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S1-04 to S1-06: copies of stride 1 to 32, one load or eight in flight a thread, and an empty kernel."""
+    """Copies of stride 1 to 32, one load or eight in flight a thread, and an empty kernel."""
     documents = {1: "T4 559 us, 4090 119 us", 2: "T4 764 us (1.37x), 4090 205 us (1.72x)"}
     n = 1 << 24  # of the document
     x = randn(n)
@@ -78,7 +78,7 @@ COPY_VARIANTS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4))
 
 
 def copy(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S4-11 to S4-14: copy rate over threads, loads in flight and their width, by three grids."""
+    """Copy rate over threads, loads in flight and their width, by three grids."""
     gpu = device.limits()
     grids = {"full": "full grid", "resident": "as many blocks as fit", "one_per_sm": "one block an SM"}
     # The slides' set-up has a full grid; "small blocks" on their axis.
@@ -115,7 +115,7 @@ IN_L2 = 1 << 22  # elements of an array that any L2 of a data-centre GPU holds
 
 
 def bandwidth(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S4-15: what registers, shared memory, L1, L2 and memory deliver, against what multiply-adds would need.
+    """What registers, shared memory, L1, L2 and memory deliver, against what multiply-adds would need.
 
     y <- a b + c takes 12 bytes in and gives 4 out. `sizes`: elements of the array in memory.
     """
@@ -168,7 +168,7 @@ WARM_UP = 4096  # steps that pointer_chase takes before it looks at the clock
 
 
 def latency(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S1-02: cycles of a dependent load, over the size of the array that it walks through; `sizes`: bytes."""
+    """Cycles of a dependent load, over the size of the array that it walks through; `sizes`: bytes."""
     documents = {"shared": "23 (Ampere)", 1 << 14: "33 (Ampere, L1)", 1 << 22: "200 (Ampere, L2)"}
     documents |= {1 << 30: "290 (Ampere, global)"}
     for bytes_, shared in [(1 << 14, True), *((size, False) for size in sizes)]:

@@ -1,4 +1,4 @@
-// Spilling (S2-17): a kernel that keeps 64 values alive, compiled with fewer and fewer registers (nvcc -maxrregcount).
+// Spilling: a kernel that keeps 64 values alive, compiled with fewer and fewer registers (nvcc -maxrregcount).
 //
 // Each thread runs 64 independent chains y <- y b + c from x, x + 1, ... and writes their sum. All 64 values live through the
 // whole loop: with fewer than some 70 registers a thread the compiler keeps the others in local memory and moves them in every

@@ -1,4 +1,4 @@
-"""S2-17: one kernel compiled with fewer and fewer registers: occupancy rises, values spill, time tells.
+"""One kernel compiled with fewer and fewer registers: occupancy rises, values spill, time tells.
 
 The kernel (spilling.cu) is compiled when the experiment runs, by nvcc: the library's own kernels may not spill. See
 docs/lab_registers.md.
@@ -26,7 +26,7 @@ Kernel = Callable[[torch.Tensor, torch.Tensor], None]
 
 
 def usage(text: str) -> dict[str, int]:
-    """Registers of a thread and bytes that it stores and loads because they spill, as ptxas prints them (S3-09)."""
+    """Registers of a thread and bytes that it stores and loads because they spill, as ptxas prints them."""
     used, stored, loaded = (
         re.search(pattern, text)
         for pattern in (r"Used (\d+) registers", r"(\d+) bytes spill stores", r"(\d+) bytes spill loads")
@@ -55,7 +55,7 @@ def build(limit: int, architecture: str) -> tuple[Kernel, dict[str, int]]:
 
 
 def spilling(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S2-17: 64 live values in 128 to 32 registers a thread; `sizes`: threads. Nothing where there is no nvcc."""
+    """64 live values in 128 to 32 registers a thread; `sizes`: threads. Nothing where there is no nvcc."""
     if shutil.which(exercise.command(SOURCE, SOURCE, "")[0]) is None:
         return
     gpu = device.limits()

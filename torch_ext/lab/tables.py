@@ -86,7 +86,7 @@ def show(experiment: Experiment, rows: list[Row]) -> None:
 
 
 def show_calculators() -> None:
-    table = _table("Calculators (torch_ext.device)", "what", "ours", "document")
+    table = _table("Calculators (torch_ext.device)", "what", "ours", "document", "derived")
     for line in calculators():
         table.add_row(*line)
     _console().print(table)

@@ -3,25 +3,26 @@
 Each function yields the rows of one experiment, as in experiments.py. See docs/lab.md.
 """
 
+import itertools
 from collections.abc import Iterator
 
 import torch
 
 from torch_ext import device
 from torch_ext.lab.experiments import attributes
-from torch_ext.lab.measure import Call, Row, close, randn, require, row, time_us
+from torch_ext.lab.measure import Call, Row, close, errors, randn, require, row, time_us
 
 lab = torch.ops.xgemm_lab
 
 
 def _resident(name: str, gpu: device.Limits) -> dict[str, int | float]:
-    """Registers, blocks an SM by the API, and their share of the SM's threads (S3-16)."""
+    """Registers, blocks an SM by the API, and their share of the SM's threads."""
     found = attributes(name)
     share = round(found["blocks"] * found["threads"] / gpu.threads, 4)
     return {"registers": found["registers"], "blocks": found["blocks"], "occupancy": share}
 
 
-EPSILON = 1e-3  # by which the sheet lets a result differ from a loop's (S3-07)
+EPSILON = 1e-3  # by which the sheet lets a result differ from a loop's
 
 
 def in_order(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -34,7 +35,7 @@ def in_order(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def tiling(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S3-02 to S3-16, Sheffield's kernels: tiles, static and dynamic shared memory, bank conflicts, contraction."""
+    """Sheffield's kernels: tiles, static and dynamic shared memory, bank conflicts, contraction."""
     gpu = device.limits()
     automatic, _, needed = lab.best_block_size(torch.empty(1, device="cuda"), "tiled dynamic 32").tolist()
     calculated, _ = device.max_potential_block_size(gpu, needed, device.tile_shared_memory)
@@ -95,11 +96,80 @@ def tiling(sizes: list[int], budget: float) -> Iterator[Row]:
         )
 
 
+# Elements of k to which the document pads: 16 bytes, or 128 on an A100.
+PADDED = {
+    "float16": (torch.float16, 8),
+    "tf32": (torch.float32, 4),
+    "float64": (torch.float64, 2),
+    "int8": (torch.int8, 16),
+}
+EXTRA = (-64, 0, 1, 2, 4, 8, 16, 64)
+
+
+def _product(name: str, a: torch.Tensor, b: torch.Tensor, library: bool) -> Call:
+    """Torch's product, or the library's of the same accuracy."""
+    if library:
+        precision = "high" if name == "tf32" else "highest"
+        return lambda: torch.ops.xgemm.matmul(a, b, precision=precision)
+    if name == "int8":
+        return lambda: torch._int_mm(a, b)
+
+    def multiply() -> torch.Tensor:
+        before = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+        try:
+            return torch.mm(a, b)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = before
+
+    return multiply
+
+
+def padding(sizes: list[int], budget: float) -> Iterator[Row]:
+    """Products on tensor cores over k, as it is and padded (padding itself is not timed); `sizes`: m, n and about k.
+
+    A product that torch refuses gives no row.
+    """
+    for n, (name, (dtype, unit)), extra in itertools.product(sizes, PADDED.items(), EXTRA):
+        k = n + extra
+        whole = dtype == torch.int8
+        a, b = (
+            torch.randint(-8, 8, shape, device="cuda").to(dtype) if whole else randn(*shape).to(dtype)
+            for shape in ((n, k), (k, n))
+        )
+        more = -k % unit
+        wide = torch.nn.functional.pad(a, (0, more)), torch.nn.functional.pad(b, (0, 0, 0, more))
+        calls = {"torch": _product(name, a, b, False)}
+        calls |= {} if whole else {"library": _product(name, a, b, True)}
+        calls |= {f"torch, k padded to {unit}": _product(name, *wide, False)} if more else {}
+        reference, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+        roundings = {"float16": 2**-10, "tf32": 2**-9, "float64": k * 2**-52, "int8": 0.0}[name]
+        for contender, call in calls.items():
+            try:
+                result = call()
+            except RuntimeError as refused:
+                known = "multiple of" in str(refused) or "CUBLAS" in str(refused)
+                require(whole and known, f"{contender} of {name}, k = {k} ({refused})")
+                continue
+            difference = (result.double() - reference).abs()
+            require(bool((difference <= roundings * scale).all()), f"{contender} of {name}, k = {k}")
+            yield row(
+                f"{name}, k = {k}",
+                contender,
+                time_us(call, budget / 2),
+                shape={"m": n, "n": n, "k": k, "padded": k + more if "padded" in contender else k},
+                dtype="float32" if name == "tf32" else name,
+                mode="tf32" if name == "tf32" else "default",
+                flops=2 * n * n * k,
+                error=errors(result, reference),
+            )
+
+
 TILE = 128  # of step 07 of the SGEMM ladder
 
 
 def quantisation(sizes: list[int], budget: float) -> Iterator[Row]:
-    """S1-07 to S1-09 on a kernel whose tile is known: step 07 of the SGEMM ladder, 128 x 128; `sizes`: k.
+    """Quantisation on a kernel whose tile is known: step 07 of the SGEMM ladder, 128 x 128; `sizes`: k.
 
     Tiles around multiples of the block slots, n one off a multiple of the tile, k, and padding of k.
     """

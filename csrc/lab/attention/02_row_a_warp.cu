@@ -2,7 +2,7 @@
 //
 // Since step 01: one kernel. A warp owns a row of Q and walks over the keys, one at a time; a lane holds d / 32 columns of q and
 // out. With each key come a new maximum and a factor exp(old maximum - new maximum), by which the sum and out are rescaled (the
-// softmax ladder's online recurrence, S1-22, carried on to out: S1-23). Memory: nothing beside out. Limit: 5 shuffles, 2
+// softmax ladder's online recurrence carried on to out). Memory: nothing beside out. Limit: 5 shuffles, 2
 // exponentials and 2 d / 32 rescaling multiplications a score, on one FMA a column and product; every row reads all of K and V
 // for itself, from L1 and L2.
 #include "device/vector.cuh"

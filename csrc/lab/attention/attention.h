@@ -1,4 +1,4 @@
-// The attention ladder: out = softmax(Q K^T / sqrt(d)) V of each head, in bf16 with fp32 sums, one file a step (S1-23).
+// The attention ladder: out = softmax(Q K^T / sqrt(d)) V of each head, in bf16 with fp32 sums, one file a step.
 // Contract of every step: query, key, value and out are (heads, s, d), contiguous and 16-byte aligned; d is 64 or 128, s anything
 // from 1; causal: row i sees keys 0 to i. Sums run over the keys in ascending order.
 // Work: 4 s^2 d operations and s^2 exponentials a head, half of them where causal. Floor in bytes: 8 s d a head (Q, K, V and out

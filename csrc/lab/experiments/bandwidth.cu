@@ -1,4 +1,4 @@
-// What each level of the memory hierarchy delivers (S4-15, Volkov): threads read 16 bytes at a time and add what they read.
+// What each level of the memory hierarchy delivers (after Volkov): threads read 16 bytes at a time and add what they read.
 //
 // global         the grid walks over the whole array, `repeats` times and past L1: L2 answers where the array fits there, else
 //                memory. Four loads in flight a thread.

@@ -1,9 +1,9 @@
-// Thread coarsening (S1-15, S1-16) and the documents' "privatised" vector addition (S1-17): out = a + b. Floor: 12 n bytes.
+// Thread coarsening and the documents' "privatised" vector addition: out = a + b. Floor: 12 n bytes.
 //
 // Coarsened as in the document, thread t adds elements f t .. f t + f - 1: fewer threads, but neighbouring lanes are f elements
 // apart, so a request touches f times the sectors. With vector accesses the neighbours come in one instruction and the drawback
-// is gone. The privatised version copies its operands to locals first, which the compiler does anyway: the same machine code
-// (D8). unguarded is plain without the test i < n (S2-08).
+// is gone. The privatised version copies its operands to locals first, which the compiler does anyway: the same machine
+// code. unguarded is plain without the test i < n.
 #include "device/vector.cuh"
 #include "lab/experiments/experiments.h"
 #include "lab/kernels.h"

@@ -1,4 +1,4 @@
-// Latency hiding in memory by instruction-level parallelism (S4-11 to S4-14): a copy with kLoads loads of kWidth floats in flight
+// Latency hiding in memory by instruction-level parallelism: a copy with kLoads loads of kWidth floats in flight
 // a thread before the first store.
 //
 // The grid is full, a thread for each group of elements as on the slides; or as many blocks as the GPU holds at once, or one an
@@ -43,7 +43,7 @@ bool concurrent_copy(const float* in, float* out, std::int64_t n, const CopyShap
   const std::int64_t vectors = n / s.width;
   const unsigned blocks = s.blocks > 0 ? static_cast<unsigned>(s.blocks) : blocks_for(vectors, s.threads * s.loads);
   const auto launch = [&](auto kernel) { kernel<<<blocks, s.threads, 0, stream>>>(in, out, vectors); };
-  switch (10 * s.loads + s.width) {  // S4-12 varies the loads at one word, S4-13 the word at one load
+  switch (10 * s.loads + s.width) {  // the slides vary the loads at one word, or the word at one load
     case 11: launch(copy_kernel<1, 1>); return true;
     case 21: launch(copy_kernel<2, 1>); return true;
     case 41: launch(copy_kernel<4, 1>); return true;

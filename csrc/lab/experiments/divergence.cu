@@ -1,8 +1,8 @@
 // Control divergence.
 //
-// parity (S1-13, S1-14): even -> 2 x, odd -> x + 1, once with if/else on the data and once with arithmetic. The compiler
-// predicates so short a branch, so neither version diverges (D7): a negative control. Floor: 8 n bytes; the documents' 3x came
-// from a missing warm-up (D6). paths (S2-07): `count` ways of kSteps dependent FMAs each. Chosen by lane, a warp must run all of
+// parity: even -> 2 x, odd -> x + 1, once with if/else on the data and once with arithmetic. The compiler
+// predicates so short a branch, so neither version diverges: a negative control. Floor: 8 n bytes; the documents timed
+// one first launch of each. paths: `count` ways of kSteps dependent FMAs each. Chosen by lane, a warp must run all of
 // them, one after the other, with the other lanes idle: count times the time. Chosen by warp, it runs one.
 #include "lab/experiments/experiments.h"
 #include "lab/kernels.h"

@@ -81,6 +81,8 @@ Tensor strided_copy(const Tensor& x, std::int64_t stride, std::int64_t threads, 
   check(stride >= 1 && stride <= 32, v.op, "expected stride in [1, 32], got ", stride);
   check_threads(v.op, threads);
   check_one_of(v.op, "loads", loads, {1, 8});
+  check(loads == 8 || (v.numel() < std::int64_t{1} << 31 && v.numel() * stride <= std::int64_t{1} << 32), v.op,
+        "expected fewer than 2^31 elements and up to 2^32 / stride with one load a thread, got ", v.numel());
   check_blocks(v, threads);
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, {
@@ -180,6 +182,7 @@ Tensor fma_chains(const Tensor& x, const Tensor& factors, std::int64_t threads, 
 }
 
 Tensor intensity(const Tensor& x, std::int64_t steps) {
+  constexpr double factor = -(1 - 0x1p-12);  // y keeps changing: equal operands would take less energy
   const TensorView v = view("lab::intensity", "x", x);
   check_dtype(v, {ScalarType::Float, ScalarType::Double});
   check_contiguous(v);
@@ -191,9 +194,10 @@ Tensor intensity(const Tensor& x, std::int64_t steps) {
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, {
     if (v.dtype == ScalarType::Float)
-      ex::intensity(data<float>(v), data<float>(out), v.numel(), static_cast<int>(steps), 0.5f, 1.0f, scope.stream());
+      ex::intensity(data<float>(v), data<float>(out), v.numel(), static_cast<int>(steps), static_cast<float>(factor), 1,
+                    scope.stream());
     else
-      ex::intensity(data<double>(v), data<double>(out), v.numel(), static_cast<int>(steps), 0.5, 1.0, scope.stream());
+      ex::intensity(data<double>(v), data<double>(out), v.numel(), static_cast<int>(steps), factor, 1, scope.stream());
   });
 }
 

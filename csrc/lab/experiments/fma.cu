@@ -1,4 +1,4 @@
-// Latency hiding in arithmetic by instruction-level parallelism (S4-06 to S4-10, Volkov).
+// Latency hiding in arithmetic by instruction-level parallelism (after Volkov).
 //
 // One block an SM, so that threads a block are threads an SM. Each thread runs kChains independent chains of `iterations` steps
 // y <- y b + c with b and c known at run time, as the slides' kernel has them. Work: 2 * iterations * kChains operations a

@@ -1,10 +1,10 @@
-// Operational intensity (S4-01 to S4-04, S1-10): a copy that performs `steps` multiply-adds y <- y b + c on each element between
+// Operational intensity: a copy that performs `steps` multiply-adds y <- y b + c on each element between
 // load and store.
 //
-// Work 2 steps n operations, traffic 2 sizeof(T) n bytes: steps / sizeof(T) operations a byte, so that `steps` moves the kernel
-// along the roofline from memory bound to arithmetic bound. Each thread holds 32 bytes of elements: 8 chains in float, 4 in
-// double, and two loads of 16 bytes in flight. n is a multiple of 16 / sizeof(T). Floor: max(bytes / bandwidth, operations /
-// rate).
+// b is close to -1, so that y changes its sign with each step and does not converge. Work 2 steps n operations, traffic 2
+// sizeof(T) n bytes: steps / sizeof(T) operations a byte, so that `steps` moves the kernel along the roofline from memory bound
+// to arithmetic bound. Each thread holds 32 bytes of elements: 8 chains in float, 4 in double, and two loads of 16 bytes in
+// flight. n is a multiple of 16 / sizeof(T). Floor: max(bytes / bandwidth, operations / rate).
 #include "device/vector.cuh"
 #include "lab/experiments/experiments.h"
 #include "lab/kernels.h"

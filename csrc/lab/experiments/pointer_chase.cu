@@ -1,4 +1,4 @@
-// Latency of the memory hierarchy (S1-02): from `start`, one thread follows i <- next[i], so that each load waits for the one
+// Latency of the memory hierarchy: from `start`, one thread follows i <- next[i], so that each load waits for the one
 // before.
 //
 // The caller's `next` is a cycle through an array; its size decides which memory answers. The thread first walks `kWarmUp` steps,

@@ -1,8 +1,8 @@
-// Privatisation (S1-18, S1-19, S1-24, part B4).
+// Privatisation.
 //
 // window_sum: out[i] = sum of in[j], |j - i| <= window / 2, inside the array; straight from global memory, or staged in shared
-// memory. The document stages only the block's own elements, so the sums at its edges are wrong, and has its barrier in a branch
-// (D5); here the block also loads a halo of window / 2 elements on either side and every thread reaches the barrier. Floor: 8 n
+// memory. The document stages only the block's own elements, so the sums at its edges are wrong, and has its barrier in a
+// branch; here the block also loads a halo of window / 2 elements on either side and every thread reaches the barrier. Floor: 8 n
 // bytes. histogram: one atomic an element on global counters, or on a private copy of each block in shared memory that is merged
 // once at the end: privatisation proper. Integer atomics commute exactly, so the counts are the same on every run. Floor: 4 n
 // bytes.

@@ -1,4 +1,4 @@
-// The register cliff (S2-15 to S2-18): one kernel, blocks of 512 threads, bound to different numbers of registers a thread.
+// The register cliff: one kernel, blocks of 512 threads, bound to different numbers of registers a thread.
 //
 // All variants run the same loop, which needs few registers. A path that no launch takes keeps kLive values at once, so that the
 // compiler allocates kRegisters for every thread: from 33 on, a fourth block no longer fits on the SM, from 41 on a third, from

@@ -1,4 +1,4 @@
-// Sheffield's lab 6: C = A B with one thread an element of C (S3-02 to S3-13), row-major fp32, any sizes. 2 m n k operations.
+// Sheffield's lab 6: C = A B with one thread an element of C, row-major fp32, any sizes. 2 m n k operations.
 //
 // naive         every operand from global memory: 2 k loads an element.
 // fixed         tile x tile blocks stage tiles of A and B in static shared memory: 1 / tile of the loads. Tile 8, 16 or 32.
@@ -6,9 +6,9 @@
 //               The lab keeps the tile in __constant__ memory; here it is blockDim.x, which is safe on several streams at once.
 // single_block  one block for the whole product, A and B wholly in shared memory; m, n <= 32 and 4 (m k + k n) <= 48 KiB.
 // conflicting   fixed, tile 32, with B's tile stored transposed: a warp reads a column of a 32-wide array, 32 words in one
-//               bank (S3-06). Loads, registers and blocks an SM are those of fixed 32: only the banks differ.
+//               bank. Loads, registers and blocks an SM are those of fixed 32: only the banks differ.
 // padded        the same with rows of 33 words: the column falls into 32 banks.
-// uncontracted  fixed, tile 32, without multiply-adds (-fmad=false, S3-07): product and sum are rounded each for itself.
+// uncontracted  fixed, tile 32, without multiply-adds (-fmad=false): product and sum are rounded each for itself.
 //               The bits are those of a sequential loop in the order of k.
 #include "lab/experiments/experiments.h"
 #include "lab/kernels.h"

@@ -1,4 +1,4 @@
-// Warps and blocks as the hardware forms and places them (S0-11, S0-12, S2-03, S2-06).
+// Warps and blocks as the hardware forms and places them.
 //
 // Each thread writes five numbers: its lane; the linear number of its warp's first thread, by a shuffle from lane 0; its SM; when
 // it began and when it ended, in nanoseconds of the GPU's clock. Threads of a block are numbered x + y Dx + z Dx Dy, and 32

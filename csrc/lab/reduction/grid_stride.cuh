@@ -5,7 +5,7 @@
 namespace xgemm::lab::reduction {
 
 /// This thread's share of in[0 .. n). The grid walks in tiles of kThreads * kLoads elements; all loads of a tile are issued
-/// before the first addition (S4-12), and neighbouring lanes load neighbours.
+/// before the first addition, and neighbouring lanes load neighbours.
 template <int kLoads, class T>
 __device__ __forceinline__ T grid_stride_sum(const T* in, std::int64_t n) {
   constexpr std::int64_t kTile = std::int64_t{kThreads} * kLoads;

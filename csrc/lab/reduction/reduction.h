@@ -1,4 +1,4 @@
-// The reduction ladder: the sum of n numbers, one file a version (S4-16 to S4-24, part B6).
+// The reduction ladder: the sum of n numbers, one file a version.
 // Contract of every version: one pass writes one partial sum a block; the driver runs the same kernel again over the partials
 // until one number is left, so each version also finishes itself. Any n from 1. No atomics: the order of additions depends on n
 // and the number of SMs only, so the bits repeat. Floor: 4 n bytes read, n - 1 additions, 0.25 operations a byte, so memory

@@ -1,4 +1,4 @@
-// v0, interleaved addressing with a modulo (S4-17).
+// v0, interleaved addressing with a modulo.
 //
 // Idea: a tree in shared memory whose step doubles; the threads whose number is a multiple of 2 s add the element s further on.
 // Limit: divergence. After the first step only every second lane works, then every fourth, yet every warp of the block runs every
@@ -14,7 +14,7 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
   __shared__ T local[kThreads];
   const unsigned tid = threadIdx.x;
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + tid;
-  local[tid] = i < n ? in[i] : T{};  // the document's kernels read past a ragged end (D4)
+  local[tid] = i < n ? in[i] : T{};  // the document's kernels read past a ragged end
   __syncthreads();
 
   for (unsigned s = 1; s < blockDim.x; s *= 2) {

@@ -1,4 +1,4 @@
-// v1, interleaved addressing with strided threads (S4-18).
+// v1, interleaved addressing with strided threads.
 //
 // Idea: the same tree as v0, same additions in the same order, but the work goes to threads 0, 1, 2, ...: whole warps work or
 // rest, so that nothing diverges until less than a warp is left. (The slide prints Local[tid] where index is meant: D3.)

@@ -1,7 +1,7 @@
-// v2, sequential addressing (S4-20).
+// v2, sequential addressing.
 //
 // Idea: the step halves instead of doubling: thread t adds element t + s. Neighbouring lanes touch neighbouring words, so there
-// are no bank conflicts (S4-19) and no divergence above a warp. Limit: half of the threads never add anything, they only loaded.
+// are no bank conflicts and no divergence above a warp. Limit: half of the threads never add anything, they only loaded.
 // Document: 17 GB/s, 1.9x v0.
 #include "lab/kernels.h"
 #include "lab/reduction/reduction.h"

@@ -1,4 +1,4 @@
-// v3, first addition during the load (S4-21).
+// v3, first addition during the load.
 //
 // Idea: half as many blocks; each thread loads two elements and adds them on the way into shared memory. No thread only loads,
 // and twice as many requests are in flight. Limit: the tree still runs eight steps with a barrier each for 512 elements.

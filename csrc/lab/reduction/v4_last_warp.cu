@@ -1,8 +1,8 @@
-// v4, the last warp unrolled (S4-22).
+// v4, the last warp unrolled.
 //
 // Idea: when 32 threads are left they are one warp: no barrier of the block and no loop is needed for the last six steps.
 // The document leaves out every synchronisation there and relies on lanes in lock step. Since Volta lanes are scheduled one by
-// one (S2-09), so that is a race (D2): here each step reads, waits for the warp, writes, and waits again.
+// one, so that is a race: here each step reads, waits for the warp, writes, and waits again.
 // Limit: loop and barriers above the last warp. Document: 51 GB/s, 5.9x v0.
 #include "lab/kernels.h"
 #include "lab/reduction/reduction.h"

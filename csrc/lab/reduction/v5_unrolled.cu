@@ -1,8 +1,8 @@
-// v5, completely unrolled (S4-23).
+// v5, completely unrolled.
 //
 // Idea: the block size is a template parameter, so that the whole tree is straight code without loop counters or tests on
 // blockDim. The document writes the barrier inside `if (tid < 512)`: part of the block would wait at a barrier that the rest
-// never reaches (D1, S2-04). Here the barrier is outside of the branch. Limit: instructions no more; 512 elements a block are too
+// never reaches. Here the barrier is outside of the branch. Limit: instructions no more; 512 elements a block are too
 // little work for what a block costs. Document: 54 GB/s, 6.2x v0.
 #include "lab/kernels.h"
 #include "lab/reduction/reduction.h"

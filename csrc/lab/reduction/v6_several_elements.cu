@@ -1,9 +1,10 @@
-// v6, several elements a thread (S4-24).
+// v6, several elements a thread.
 //
 // Idea: a grid of as many blocks as the GPU holds at once, which strides over the input; a thread adds many elements in a
 // register and the tree of v5 runs once a block. Fewer blocks to start, fewer barriers an element, more requests in flight.
-// The slides' kernel loads two elements before it adds (kLoads = 2, v6); with eight (v6b) Little's law is met: four times the
-// bytes are in flight. Limit: memory bandwidth, which is the floor of the problem. Document: 103 GB/s of 125 measured, 11.8x v0.
+// The slides name the idea and print no code: v6 loads two elements before it adds (kLoads = 2); with eight (v6b) Little's law is
+// met: four times the bytes are in flight. Limit: memory bandwidth, which is the floor of the problem. Document: 103 GB/s of 125
+// measured, 11.8x v0.
 #include "lab/kernels.h"
 #include "lab/reduction/grid_stride.cuh"
 

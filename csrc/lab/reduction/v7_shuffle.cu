@@ -1,4 +1,4 @@
-// v7, shuffles only (part B6, cuda-samples reduce7).
+// v7, shuffles only (cuda-samples' reduce7).
 //
 // Idea: lanes exchange registers directly. A warp adds its 32 values in five shuffles without shared memory; only one value a
 // warp goes through shared memory, and the first warp adds those the same way. One barrier in all. Limit: memory bandwidth, as

@@ -1,4 +1,4 @@
-// Step 02, coalesced: step 01 with threadIdx.x and threadIdx.y swapped (S0-04, S0-13).
+// Step 02, coalesced: step 01 with threadIdx.x and threadIdx.y swapped.
 //
 // Idea: the lanes of a warp now hold 32 consecutive COLUMNS of one row. In each step of k they read 32 neighbours of B, which is
 // one 128-byte line, and one element of A that all share. Same arithmetic, same bits as step 01; 4 sectors a request instead

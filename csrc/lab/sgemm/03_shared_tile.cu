@@ -1,9 +1,9 @@
-// Step 03, shared tile: the block stages 32 x 32 tiles of A and B in shared memory (S3-04, part B1).
+// Step 03, shared tile: the block stages 32 x 32 tiles of A and B in shared memory.
 //
 // Idea: the 1024 threads of a block need only 32 rows of A and 32 columns of B between them. Each loads one element of either
 // tile, and every element is then used 32 times from shared memory: global reads fall by the factor 32 (the tile's side). Two
 // barriers a tile: nobody computes before all have loaded, nobody loads the next tile before all have computed. Bank conflicts:
-// none; a warp reads one As element (broadcast) and 32 consecutive Bs elements (S3-06). Limit: shared memory, 10 loads for 8
+// none; a warp reads one As element (broadcast) and 32 consecutive Bs elements. Limit: shared memory, 10 loads for 8
 // FMAs (the compiler loads four elements of As at once). 8 KiB a block, 2 blocks (64 warps) an SM. Documents: 10 to 12 % of
 // cuBLAS.
 #include "lab/kernels.h"

@@ -1,4 +1,4 @@
-// Step 04, 1-D block tile: each thread computes 8 elements of one column of C (part B1 step 04, B2 kernel 4).
+// Step 04, 1-D block tile: each thread computes 8 elements of one column of C (xGeMM's step 04, siboehm's kernel 4).
 //
 // Idea: coarsening. A value of B, once in a register, serves 8 rows: 9 floats from shared memory for 8 FMAs where step 03 needs
 // 16, and 3 loads where it has 10 (the compiler loads four elements of As at once). A block of 512 threads owns a 64 x 64 tile of

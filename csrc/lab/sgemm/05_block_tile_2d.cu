@@ -1,8 +1,8 @@
-// Step 05, 2-D block tile: each thread computes an 8 x 8 square of C in registers (part B1 step 05, B2 kernel 5).
+// Step 05, 2-D block tile: each thread computes an 8 x 8 square of C in registers (xGeMM's step 05, siboehm's kernel 5).
 //
 // Idea: an outer product of 8 values of A and 8 of B gives 64 FMAs for 16 floats from shared memory, a quarter an FMA. A block of
 // 256 threads owns a 128 x 128 tile and walks k in steps of 16; a thread loads 8 elements of either tile. Registers: 64 sums and
-// 16 operands, so only a few warps fit an SM, and yet it is faster: Volkov's argument (S4-15), more registers a thread feed the
+// 16 operands, so only a few warps fit an SM, and yet it is faster: Volkov's argument, more registers a thread feed the
 // FMA units where shared memory cannot. The compiler reads four floats at once, of As along k, so that shared memory takes no
 // more loads than in step 06. Limit: a thread fetches its 16 elements of a step one by one, two in flight, and a block waits for
 // them. 16 KiB a block. Documents: 54 to 69 % of cuBLAS.

@@ -1,11 +1,11 @@
-// Step 06, vectorised: step 05 with 16-byte accesses and A transposed on its way into shared memory (part B1 step 06, B2 kernel
-// 6).
+// Step 06, vectorised: step 05 with 16-byte accesses and A transposed on its way into shared memory (xGeMM's step 06,
+// siboehm's kernel 6).
 //
 // Idea: one instruction moves 4 floats. Global loads become LDG.128: 4 a step instead of 16, with four times the bytes in flight.
-// A is stored transposed ("corner turning", S1-24), so that the 8 rows a thread needs lie side by side: two LDS.128 an element of
+// A is stored transposed ("corner turning"), so that the 8 rows a thread needs lie side by side: two LDS.128 an element of
 // k (step 05's compiler reaches as few by reading four elements of k at once, with bank conflicts). When n, k or a
 // pointer is no multiple of 16 bytes, the global side falls back to single elements (kVector = false); the document's kernel
-// simply forbade such sizes (D17). Limit: the transposing stores conflict 4 ways (4 lanes of equal row, rows of As 128 floats
+// simply forbade such sizes. Limit: the transposing stores conflict 4 ways (4 lanes of equal row, rows of As 128 floats
 // apart), the Bs reads of a warp span 16 columns of 32 bytes (2 ways), and loads still wait on barriers. Documents: 69 to 78 % of
 // cuBLAS.
 #include "lab/kernels.h"

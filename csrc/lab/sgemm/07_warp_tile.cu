@@ -1,4 +1,4 @@
-// Step 07, warp tile: a level between block and thread (part B2 kernel 10).
+// Step 07, warp tile: a level between block and thread (siboehm's kernel 10).
 //
 // Idea: a warp owns a compact 64 x 64 square of the block's 128 x 128 tile, and walks it in four slabs of 64 x 16 in which each
 // lane owns 8 x 4. Then the 32 lanes of a warp read 64 values of A and 16 of B at a time, all in broadcasts, and a lane does 128

@@ -1,4 +1,4 @@
-// Step 07a, no bank conflicts: step 07 with another layout of A in shared memory (S3-06; part B2 kernels 7 and 8).
+// Step 07a, no bank conflicts: step 07 with another layout of A in shared memory (siboehm's kernels 7 and 8).
 //
 // Idea: the 32 lanes of a warp access 32 different banks. Step 07's transposing stores conflict 2 ways, because its lanes hold 8
 // rows of A and 4 groups of k. Here 8 unused floats follow every four rows of As, so that a lane's bank is 8 (k / 4) + row modulo

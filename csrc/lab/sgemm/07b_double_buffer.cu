@@ -1,4 +1,4 @@
-// Step 07b, double buffering: step 07a with a prefetch of the next tile (part B2 kernels 11 and 12).
+// Step 07b, double buffering: step 07a with a prefetch of the next tile (siboehm's kernels 11 and 12).
 //
 // Idea: two buffers. A step starts the copies of the next tile, multiplies the present one, and only then waits. cp.async copies
 // from global to shared memory without registers. One barrier a step instead of two: no thread writes a buffer that another

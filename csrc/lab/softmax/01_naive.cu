@@ -1,4 +1,4 @@
-// Naive softmax (S1-20): d = sum of exp(x); y = exp(x) / d.
+// Naive softmax: d = sum of exp(x); y = exp(x) / d.
 //
 // Two reads and one store an element: 12 bytes. Overflows BY DESIGN: exp(x) is Inf above x = 88.7 in fp32, so that a row which
 // holds such an x gives Inf / Inf = NaN there and 0 elsewhere; and a row far below -88 gives 0 / 0. That is what safe softmax is

@@ -1,4 +1,4 @@
-// Safe softmax (S1-21): m = max x; d = sum of exp(x - m); y = exp(x - m) / d.
+// Safe softmax: m = max x; d = sum of exp(x - m); y = exp(x - m) / d.
 //
 // Three reads and one store an element: 16 bytes. No exponent is above 0, so nothing overflows, and d is at least 1.
 // Limit: memory bandwidth, one more pass over the row than naive. What every framework computes.

@@ -1,4 +1,4 @@
-// Online softmax, four elements a step (S1-22): the recurrence of 03 with the maximum of four elements and one rescaling for
+// Online softmax, four elements a step: the recurrence of 03 with the maximum of four elements and one rescaling for
 // them.
 //
 // Five exponentials for four elements instead of eight, and four loads in flight. Two reads and one store, 12 bytes an element.

@@ -1,4 +1,4 @@
-// The softmax ladder: y[r][i] = exp(x[r][i]) / sum_j exp(x[r][j]) of each row, one file a variant (S1-20 to S1-22).
+// The softmax ladder: y[r][i] = exp(x[r][i]) / sum_j exp(x[r][j]) of each row, one file a variant.
 // Contract of every variant: rows x cols in fp32, contiguous, any sizes from 1; one block a row; IEEE expf.
 // Floor: 4 bytes read and 4 written an element, if a row were read once; each variant says how often it reads. NaN, +Inf and all
 // -Inf rows give NaN, as in torch.softmax.

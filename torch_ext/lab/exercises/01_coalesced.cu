@@ -1,4 +1,4 @@
-// Exercise 01: C = A B with a thread for each element of C, coalesced (S0-03, S0-04).
+// Exercise 01: C = A B with a thread for each element of C, coalesced.
 //
 // A is m x k, B is k x n, C is m x n, row-major floats of any sizes. The kernel below is right and slow: the lanes of a warp hold
 // 32 consecutive ROWS, so that each load of A touches 32 sectors. Make the lanes hold consecutive COLUMNS.

@@ -1,4 +1,4 @@
-// Exercise 02: C = A B through tiles in shared memory (S3-04).
+// Exercise 02: C = A B through tiles in shared memory.
 //
 // A is m x k, B is k x n, C is m x n, row-major floats of any sizes. The kernel below reads every operand from global memory: 2 k
 // loads an element. A block of 32 x 32 threads needs only 32 rows of A and 32 columns of B between them: stage 32 x 32 tiles of

@@ -1,4 +1,4 @@
-// Exercise 03: the sum of n floats, from v0 upwards (S4-17 to S4-24).
+// Exercise 03: the sum of n floats, from v0 upwards.
 //
 // exercise() writes partial sums of x[0 .. n), one a block, and returns how many there are: up to kMaxPartials. The kernel below
 // is v0: each block sums 256 elements by a tree whose working threads are spread over all warps, and with a modulo. Climb: no

@@ -1,4 +1,4 @@
-// Exercise 04: softmax of each row of a matrix in two passes instead of three (S1-21, S1-22).
+// Exercise 04: softmax of each row of a matrix in two passes instead of three.
 //
 // x and y are rows x cols, row-major floats of any sizes from 1. The kernel below is safe softmax: a pass for the maximum, one
 // for the sum of exp(x - maximum), one that writes. The online recurrence finds maximum and sum together:

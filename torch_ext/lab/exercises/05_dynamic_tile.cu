@@ -1,4 +1,4 @@
-// Exercise 05: C = A B with a tile that is chosen when the program runs (S3-10 to S3-16, the University of Sheffield's lab 6).
+// Exercise 05: C = A B with a tile that is chosen when the program runs (the University of Sheffield's lab 6).
 //
 // A is m x k, B is k x n, C is m x n, row-major floats of any sizes. The kernel below is right and slow: its tiles are 8 x 8,
 // fixed by the compiler, and each element of A is read n / 8 times. Let the launch choose the side:

@@ -1,4 +1,4 @@
-// Exercise 06: attention, softmax(Q K^T / sqrt(d)) V, without storing scores and in one pass over the keys (S1-23).
+// Exercise 06: attention, softmax(Q K^T / sqrt(d)) V, without storing scores and in one pass over the keys.
 //
 // query, key, value and out are (heads, s, d) in bf16, d is 64 or 128. A warp owns a row of Q; a lane holds d / 32 of its
 // columns. The kernel below is right and slow: it walks over the keys twice, first for the row's largest score, then for the
