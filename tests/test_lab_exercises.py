@@ -1,144 +1,240 @@
-"""The lab's exercises: skeletons compile, right kernels pass the check, wrong ones do not."""
+"""The lab's exercises: skeletons run, right kernels pass the check, wrong ones do not; on the emulator and on a GPU."""
 
+import platform
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from emulation.build import cuda_include
 
 from torch_ext.lab import __main__ as runner
-from torch_ext.lab import attention, exercise, ladders, measure
+from torch_ext.lab import attention, exercise, measure
 
 NUMBERS = list(exercise.EXERCISES)
 ROOT = Path(exercise.__file__).parents[2]
-KINDS = ["sgemm", "reduction", "softmax", "attention"]
 RIGHT = {
-    "sgemm": lambda a, b: a @ b,
-    "reduction": lambda x: torch.stack([part.sum() for part in x.split(256)]),
-    "softmax": lambda x: torch.softmax(x, -1),
-    "attention": lambda q, k, v: attention.attention_reference(q, k, v, False)[0].bfloat16(),
+    "01": lambda a, b: a @ b,
+    "03": lambda x: torch.stack([part.sum() for part in x.split(256)]),
+    "04": lambda x: torch.softmax(x, -1),
+    "06": lambda q, k, v: attention.attention_reference(q, k, v, False)[0].bfloat16(),
+    "08": lambda a, b: a + b,
+    "09": lambda x: exercise._window(x)[0].float(),
+    "10": lambda x: torch.bincount(x, minlength=exercise.BINS).int(),
+    "11": lambda x: 2 * x + 1,
+    "12": lambda x: exercise._geometric(x)[0].float(),
+    "13": lambda given: exercise._floor(given)[0],
+}
+# Solutions of some exercises: what to replace in the skeleton, and by what.
+TILES = """  __shared__ float As[kTile][kTile], Bs[kTile][kTile];
+  float sum = 0;
+  for (int k0 = 0; k0 < k; k0 += kTile) {
+    const int x = k0 + threadIdx.x, y = k0 + threadIdx.y;
+    As[threadIdx.y][threadIdx.x] = row < m && x < k ? a[row * k + x] : 0;
+    Bs[threadIdx.y][threadIdx.x] = y < k && col < n ? b[y * n + col] : 0;
+    __syncthreads();
+    for (int i = 0; i < kTile; ++i) sum += As[threadIdx.y][i] * Bs[i][threadIdx.x];
+    __syncthreads();
+  }
+"""
+SLOW = """  float sum = 0;
+  if (row < m && col < n)
+    for (int i = 0; i < k; ++i) sum += a[row * k + i] * b[i * n + col];
+"""
+HALO = """  __shared__ float staged[kThreads + 2 * kHalf];
+  for (int t = threadIdx.x; t < kThreads + 2 * kHalf; t += kThreads) {
+    const long long j = i - threadIdx.x + t - kHalf;
+    staged[t] = j >= 0 && j < n ? x[j] : 0;
+  }
+  __syncthreads();
+  float sum = 0;
+  for (int j = 0; j <= 2 * kHalf; ++j) sum += staged[threadIdx.x + j];
+"""
+WINDOW = """  float sum = 0;
+  for (long long j = i - kHalf; j <= i + kHalf; ++j)
+    if (j >= 0 && j < n) sum += x[j];
+"""
+PRIVATE = """  __shared__ int mine[kBins];
+  mine[threadIdx.x] = 0;
+  __syncthreads();
+  if (i < n) atomicAdd(&mine[x[i]], 1);
+  __syncthreads();
+  if (mine[threadIdx.x]) atomicAdd(&counts[threadIdx.x], mine[threadIdx.x]);
+"""
+MAXIMUM = "const double q = 8 * n / bandwidth, w = 2 * steps * n / flops;\n  return (q > w ? q : w) * 1e6;"
+BLOCK = "int grid, threads;\n  cudaOccupancyMaxPotentialBlockSize(&grid, &threads, kernel, 0, 0);"
+SOLVED = {
+    "02": [(SLOW, TILES)],
+    "09": [(WINDOW, HALO)],
+    "10": [("  if (i < n) atomicAdd(&counts[x[i]], 1);\n", PRIVATE)],
+    "11": [("const int threads = 32;", BLOCK)],
+    "13": [("return 8 * n / bandwidth * 1e6;", MAXIMUM)],
 }
 
 
-def off_by_one(kind):
-    def run(*operands):
-        out = RIGHT[kind](*operands).clone()
-        out.view(-1)[-1] += 1
-        return out
+def written(number: str, folder: Path, changes: list[tuple[str, str]]) -> Path:
+    e = exercise.EXERCISES[number]
+    text = (exercise.SKELETONS / e.file).read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / "mine.cu"
+    path.write_text(text)
+    return path
 
-    return run
+
+@pytest.fixture
+def emulator():
+    if platform.machine() != "x86_64" or platform.system() != "Linux" or shutil.which("g++") is None:
+        pytest.skip("the emulator needs g++ on x86-64 Linux")
+    try:
+        cuda_include()
+    except RuntimeError as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_skeletons_say_what_to_do_and_solutions_exist(number):
     e = exercise.EXERCISES[number]
     text = (exercise.SKELETONS / e.file).read_text()
-    assert "TODO" in text and f"python -m torch_ext.lab check {number} mine.cu" in text
-    assert (ROOT / e.solution).exists()
-    ladder = {
-        "sgemm": [
-            *ladders.SGEMM_STEPS,
-            *(f"tiled {kind} {tile}" for kind in ("fixed", "dynamic") for tile in (8, 16, 32)),
-        ],
-        "reduction": ladders.REDUCTION_VERSIONS,
-        "softmax": ladders.SOFTMAX_VARIANTS,
-        "attention": attention.ATTENTION_STEPS,
-    }
-    assert set(e.around) <= set(ladder[e.kind])
+    assert "TODO" in text and f"python -m torch_ext.lab check {number} mine.cu" in text and "What to reach" in text
+    assert (ROOT / e.solution).exists() and e.target in ("", *e.around)
+    page = (ROOT / "docs" / "lab.md").read_text()
+    assert f"| {Path(e.file).stem} |" in page and e.solution in page
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_check_takes_what_is_right_and_nothing_else(kind):
-    e = next(e for e in exercise.EXERCISES.values() if e.kind == kind)
-    assert exercise.check(e, RIGHT[kind], "cpu") >= 6
+@pytest.mark.parametrize("number", NUMBERS)
+def test_skeletons_run_on_the_emulator(number, emulator, capsys):
+    """They are right but for the last, and are never called solved."""
+    e = exercise.EXERCISES[number]
+    assert exercise.emulate(number, str(exercise.SKELETONS / e.file)) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("Size 1048576 x 64" if number == "13" else "This is the skeleton"), text
+
+
+@pytest.mark.parametrize("number", SOLVED)
+def test_solutions_are_right_on_the_emulator(number, emulator, capsys, tmp_path):
+    path = written(number, tmp_path, SOLVED[number])
+    assert exercise.emulate(number, str(path)) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("Right at ") and "Not checked here: how fast it is, bank conflicts" in text
+
+
+def test_mistakes_are_found_on_the_emulator(emulator, capfd, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    half = [(SLOW, TILES.replace("    __syncthreads();\n  }", "  }"))]  # the barrier behind the products
+    no_halo = [(WINDOW, HALO.replace("j >= 0 && j < n ? x[j] : 0", "t >= kHalf && j < n ? x[j] : 0"))]
+    alone = [("  __syncthreads();\n  float sum", "  if (i % 2) __syncthreads();\n  else __syncwarp();\n  float sum")]
+    beyond = [("j >= 0 && j < n", "j >= 0")]
+    for number, changes, expected in (
+        ("02", half, r"wrong, the first at"),
+        ("09", no_halo, "wrong, the first at"),
+        ("09", [(WINDOW, HALO), *alone], "The emulator found: "),
+        ("09", beyond, "The kernel crashed: it accessed what lies behind the end of an array"),
+        ("01", [("__global__ void kernel(", "__global__ void kernel( {")], "does not compile"),
+        ("01", [('extern "C" void', "static void")], 'has no function `extern "C"'),
+    ):
+        assert runner.main(["check", number, str(written(number, tmp_path, changes))]) == 1
+        assert expected in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("number", RIGHT)
+def test_check_takes_what_is_right_and_nothing_else(number):
+    e = exercise.EXERCISES[number]
+
+    def off_by_one(*operands):
+        out = RIGHT[number](*operands).clone()
+        out.view(-1)[-1] += 1
+        return out
+
+    assert exercise.check(e, RIGHT[number], "cpu") >= 4
     with pytest.raises(exercise.Wrong, match="wrong, the first at"):
-        exercise.check(e, off_by_one(kind), "cpu")
+        exercise.check(e, off_by_one, "cpu")
     with pytest.raises(exercise.Wrong, match=r"wrong, the first at .* all are NaN: did the kernel start"):
-        exercise.check(e, lambda *operands: RIGHT[kind](*operands) * float("nan"), "cpu")
+        exercise.check(e, lambda *operands: RIGHT[number](*operands) * float("nan"), "cpu")
 
 
 def test_check_sees_one_element_of_a_million():
     """A sum that forgets the last element of a long array alone."""
 
     def forgets(x):
-        return RIGHT["reduction"](x[:-1] if x.numel() > 1_000_000 else x)
+        return RIGHT["03"](x[:-1] if x.numel() > 1_000_000 else x)
 
-    with pytest.raises(exercise.Wrong, match="sum of 1000003: 1 of 1 wrong"):
+    with pytest.raises(exercise.Wrong, match="Size 1000003: 1 of 1 wrong"):
         exercise.check(exercise.EXERCISES["03"], forgets, "cpu")
 
 
-def test_skeletons_compile_and_load(tmp_path):
+def test_skeletons_compile_and_load():
     if shutil.which("nvcc") is None:
         pytest.skip("no nvcc")
     for e in exercise.EXERCISES.values():
         assert exercise.build(exercise.SKELETONS / e.file, "sm_90").exercise
-    wrong = tmp_path / "wrong.cu"
-    wrong.write_text("__global__ void kernel( {")
-    with pytest.raises(exercise.Wrong, match="does not compile"):
-        exercise.build(wrong, "sm_90")
-    wrong.write_text("void exercise() {}")
-    with pytest.raises(exercise.Wrong, match='has no function `extern "C"'):
-        exercise.build(wrong, "sm_90")
 
 
 def test_command(tmp_path, monkeypatch, capsys):
     assert exercise.main(["--copy", str(tmp_path / "mine")]) == 0
     assert len(list((tmp_path / "mine").glob("*.cu"))) == len(NUMBERS)
     assert "02  02_shared_tile.cu; solution: csrc/lab/sgemm/03_shared_tile.cu" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        runner.main(["check"])
+    for bad in (["check"], ["check", "01", str(tmp_path / "nothing.cu")]):
+        with pytest.raises(SystemExit):
+            runner.main(bad)
     assert runner.main(["check", "--list"]) == 0 and "04  04_online_softmax.cu" in capsys.readouterr().out
+    monkeypatch.setattr(exercise, "EMULATOR", tmp_path / "build.py")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert exercise.main(["01"]) == 1 and "no NVIDIA GPU" in capsys.readouterr().out
+    assert exercise.main(["01"]) == 1 and "comes with a checkout of the repository" in capsys.readouterr().out
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA Test")
     monkeypatch.setattr(exercise, "build", lambda source, architecture: SimpleNamespace())
-    monkeypatch.setattr(exercise, "kernel", lambda e, library: RIGHT[e.kind])
+    monkeypatch.setattr(exercise, "kernel", lambda e, library: RIGHT["01"])
     on_cpu = exercise.check
     monkeypatch.setattr(exercise, "check", lambda e, run: on_cpu(e, run, "cpu"))
-    rows = [
-        measure.row("size 4", name, (us, (us, us)), shape={"n": 4}, flops=1e6)
-        for name, us in (("01_naive", 9.0), ("yours", 5.0), ("cublas", 1.0))
-    ]
-    monkeypatch.setattr(exercise, "place", lambda e, run: rows)
-    assert exercise.main(["02", "mine.cu"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Right at 8 sizes." and lines[2].startswith("-> yours")
-    monkeypatch.setattr(exercise, "kernel", lambda e, library: off_by_one(e.kind))
-    assert exercise.main(["02", "mine.cu"]) == 1
-    assert "1 x 1 times 1 x 1: 1 of 1 wrong" in capsys.readouterr().out
+
+    def rows(yours: float) -> list[measure.Row]:
+        times = (("01_naive", 9.0), ("yours", yours), ("03_shared_tile", 2.0), ("cublas", 1.0))
+        return [measure.row("size 4", name, (us, (us, us)), shape={"n": 4}, flops=1e6) for name, us in times]
+
+    mine = written("02", tmp_path, SOLVED["02"])
+    for us, code, last in ((2.1, 0, "Reached: 95% of the speed of"), (4.0, 1, "Not reached: 50% of the speed of")):
+        monkeypatch.setattr(exercise, "place", lambda e, run, us=us: rows(us))
+        assert exercise.main(["02", str(mine)]) == code
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "Right at 8 sizes." and lines[2].startswith("-> yours") and lines[-1].startswith(last)
+    assert exercise.main(["02"]) == 1
+    assert capsys.readouterr().out.startswith("This is the skeleton: it computes the right result, slowly.\n")
+    monkeypatch.setattr(exercise, "kernel", lambda e, library: lambda a, b: a @ b + 1)
+    assert exercise.main(["02", str(mine)]) == 1
+    assert "Size 1 x 1 x 1: 1 of 1 wrong" in capsys.readouterr().out
 
     def illegal(e, run):
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with ...")
 
     monkeypatch.setattr(exercise, "check", illegal)
-    assert exercise.main(["02", "mine.cu"]) == 1
+    assert exercise.main(["02", str(mine)]) == 1
     assert capsys.readouterr().out == "The kernel failed: CUDA error: an illegal memory access was encountered\n"
     pytest.importorskip("matplotlib")
-    exercise.draw(rows, "x", tmp_path / "x.png")
+    exercise.draw(rows(2.0), "x", tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 5000
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("number", NUMBERS)
-def test_skeletons_on_the_gpu(number, tmp_path):
+def test_skeletons_and_solutions_on_the_gpu(number, tmp_path):
     e = exercise.EXERCISES[number]
     if not Path(exercise.command(Path(), Path(), "")[0]).exists():
         pytest.skip("no nvcc")
     architecture = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    if number == "13":
+        run = exercise.kernel(e, exercise.build(written(number, tmp_path, SOLVED[number]), architecture))
+        assert exercise.check(e, run) >= 6
+        return
     run = exercise.kernel(e, exercise.build(exercise.SKELETONS / e.file, architecture))
-    assert exercise.check(e, run) >= 6
+    assert exercise.check(e, run) >= 4
     assert {row["contender"] for row in exercise.place(e, run)} == {*e.around, "yours"}
-    text = (exercise.SKELETONS / e.file).read_text()
-    broken = tmp_path / e.file
-    broken.write_text(text.replace("sum += a[row * k + i]", "sum -= a[row * k + i]").replace("expf(x[i] - m) / d", "d"))
-    for right, wrong in (
-        ("partials[blockIdx.x] = local[0]", "partials[blockIdx.x] = local[1]"),
-        ("sum += As[ty][i]", "sum -= As[ty][i]"),
-        ("sum += weight", "sum -= weight"),
-    ):
-        broken.write_text(broken.read_text().replace(right, wrong))
+    if number in SOLVED:
+        run = exercise.kernel(e, exercise.build(written(number, tmp_path, SOLVED[number]), architecture))
+        assert exercise.check(e, run) >= 4
+    wrong = exercise.kernel(e, SimpleNamespace(exercise=lambda *_: 1))
     with pytest.raises(exercise.Wrong):
-        exercise.check(e, exercise.kernel(e, exercise.build(broken, architecture)))
+        exercise.check(e, wrong)

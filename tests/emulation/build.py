@@ -1,6 +1,7 @@
 """Compiles a program that runs CUDA kernels in the emulator (emulation.h).
 
     python tests/emulation/build.py program.cpp -o program [more.cpp ...] [-D NAME=VALUE]
+    python tests/emulation/build.py mine.cu -o mine.so --exercise
 
 The program includes "emulation.h" and csrc's headers as csrc's own files do. csrc/device/tensor_map.cpp is linked.
 """
@@ -61,7 +62,7 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text)
 
 
-def _translated(folder: Path, sources: list[Path]) -> list[Path]:
+def _translated(folder: Path, sources: list[Path], exercise: bool) -> list[Path]:
     """Translates csrc's headers that need it, and the sources; returns the translated sources' paths."""
     for path in (ROOT / "csrc").rglob("*"):
         if path.suffix in (".cuh", ".h", ".cu") and "ptx" not in path.parts:
@@ -76,7 +77,8 @@ def _translated(folder: Path, sources: list[Path]) -> list[Path]:
         text = path.read_text()
         name = "_".join(path.relative_to(ROOT).with_suffix("").parts) if path.is_relative_to(ROOT) else path.stem
         place = folder / f"{name}.translated.cpp"
-        _write(place, translate(text, str(path)) or f'#line 1 "{path}"\n{text}')
+        translated = translate(text, str(path)) or f'#line 1 "{path}"\n{text}'
+        _write(place, f'#include "exercise.h"\n{translated}\nEMULATED_EXERCISE\n' if exercise else translated)
         places.append(place)
     return places
 
@@ -107,14 +109,23 @@ def _compile(out: Path, command: list[str], *precompiled: Path) -> Path:
     return out
 
 
-def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (), reads: bool = False) -> Path:
-    """Compiles and links `sources`; `folder` is a cache for later builds. `reads`: reads.cpp sees plain loads, which is
-    slow: not those of the first of several sources, the program, which has the reference.
+def build(
+    sources: list[Path],
+    out: Path,
+    folder: Path,
+    defines: list[str] = (),
+    reads: bool = False,
+    exercise: bool = False,
+) -> Path:
+    """Compiles and links `sources`; `folder` is a cache for later builds. `exercise`: into a library (exercise.h).
+
+    `reads`: reads.cpp sees plain loads, which is slow: not those of the first of several sources, the program, which
+    has the reference.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / "translated"):
-        places = _translated(folder, [p.resolve() for p in sources])
-    cuda = cuda_include()
+        places = _translated(folder, [p.resolve() for p in sources], exercise)
+    cuda, compiler = cuda_include(), ["g++", *(["-fPIC"] if exercise else [])]
     includes = [f"-I{p}" for p in (HERE, folder / "csrc", ROOT / "csrc")] + [f"-isystem{cuda}"]
     if (cuda / "cccl").is_dir():
         includes.append(f"-isystem{cuda / 'cccl'}")
@@ -125,7 +136,7 @@ def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (),
         return variant
 
     def objects(parts: list[Path], more: list[str]) -> list[Path]:
-        command = ["g++", *FLAGS, *SEES_ALIGNMENT, *includes, *more]
+        command = [*compiler, *FLAGS, *SEES_ALIGNMENT, *includes, *more]
         variant = folder_of(command)
         with _locked(variant / "first"):
             _write(variant / "first.h", FIRST)
@@ -135,7 +146,7 @@ def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (),
 
     def emulator() -> Path:
         """One object, since most of the compiler's time goes to the headers."""
-        command = ["g++", *FLAGS, "-O2", *includes, "-c"]
+        command = [*compiler, *FLAGS, "-O2", *includes, "-c"]
         variant = folder_of(command)
         whole = [*sorted(HERE.glob("*.cpp")), ROOT / "csrc" / "device" / "tensor_map.cpp"]
         with _locked(variant / "whole"):
@@ -148,7 +159,8 @@ def build(sources: list[Path], out: Path, folder: Path, defines: list[str] = (),
     linked = [*objects(program, more), *kernels, emulator()]
     with _locked(out):
         new = out.with_name(f"{out.name}.new")
-        done = subprocess.run(["g++", "-o", str(new), *map(str, linked)], capture_output=True, text=True)
+        link = ["g++", *(["-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs"] if exercise else [])]
+        done = subprocess.run([*link, "-o", str(new), *map(str, linked)], capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
         new.replace(out)  # another process may run the old one
@@ -161,10 +173,10 @@ if __name__ == "__main__":
     parser.add_argument("-o", dest="out", type=Path, required=True)
     parser.add_argument("-D", dest="defines", action="append", default=[])
     parser.add_argument("--reads", action="store_true")
+    parser.add_argument("--exercise", action="store_true")
     arguments = parser.parse_args()
     try:
-        build(
-            arguments.sources, arguments.out.resolve(), ROOT / "build" / "emulation", arguments.defines, arguments.reads
-        )
+        folder, out = ROOT / "build" / "emulation", arguments.out.resolve()
+        build(arguments.sources, out, folder, arguments.defines, arguments.reads, arguments.exercise)
     except RuntimeError as error:
         sys.exit(str(error))
