@@ -508,6 +508,8 @@ COUNTERS = {
     "times_fewer_loads": ("times fewer", 1, ".0f"),
     "dram_bytes": ("DRAM MB", 1e6, ".1f"),
     **{f"{level.lower()}_percent": (f"{level} %", 1, ".0f") for level in ("DRAM", "L2", "L1", "SM")},
+    "warps_percent": ("warps %", 1, ".0f"),
+    "exponentials_percent": ("exponentials %", 1, ".0f"),
     "cycles": ("cycles", 1, ",.0f"),
     "branches": ("branches", 1, ",.0f"),
     "divergent_branches": ("divergent", 1, ",.0f"),

@@ -12,6 +12,7 @@ from lab_checks import heads, message
 import torch_ext.lab
 from benchmarks import lab as runner
 from benchmarks import results
+from tools import lab_drawings
 from torch_ext.lab import __main__ as lab_command
 from torch_ext.lab import calculators, experiments, measure
 
@@ -175,6 +176,14 @@ def test_kept_results_load_plot_and_conclude():
     assert torch_ext.lab.plot(rows, "NVIDIA H200").axes
     with pytest.raises(ValueError, match="expected an experiment of"):
         torch_ext.lab.load(results.RESULTS / "nvidia_h200" / "matmul.json")
+
+
+def test_drawings_are_what_their_script_draws(tmp_path):
+    lab_drawings.main(tmp_path)
+    drawn = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
+    pages = "".join(page.read_text() for page in (results.ROOT / "docs").glob("*.md"))
+    assert drawn == {path.name: path.read_text() for path in (results.ROOT / "docs" / "lab").glob("*.svg")}
+    assert [name for name in drawn if f"(lab/{name})" not in pages] == []
 
 
 def test_pages_of_documents_name_their_experiments():

@@ -7,10 +7,12 @@ Runs ``ncu`` on one prepared call at a time and prints what it counted beside th
 import argparse
 import csv
 import io
+import itertools
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,6 +30,8 @@ METRICS = {
     "l2_percent": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
     "dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "sm_percent": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "exponentials_percent": "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
     "cycles": "sm__cycles_elapsed.max",
     "branches": "smsp__inst_executed_op_branch.sum",
     "divergent_branches": "smsp__sass_branch_targets_threads_divergent.sum",
@@ -74,6 +78,11 @@ def _reduce(version: int) -> Call:
     return lambda: lab.reduce_sum(x, version)
 
 
+def _attend(step: int, size: int) -> Call:
+    query, key, value = (_float(1 << 24).bfloat16().view(16, 1024 // size, 1024, size) for _ in range(3))
+    return lambda: lab.attention(query, key, value, step=step)
+
+
 # name -> (how to prepare the call, what the documents say of its counters)
 PREPARED: dict[str, tuple[Callable[[], Call], str]] = {
     "copy_stride_1": (lambda: _copy(1, 1), "T4: DRAM 82 %, L1 37 %, 325,426 cycles"),
@@ -97,6 +106,10 @@ PREPARED: dict[str, tuple[Callable[[], Call], str]] = {
     "reduction_v0": (lambda: _reduce(0), "divergent"),
     "reduction_v1": (lambda: _reduce(1), "bank conflicts"),
     "reduction_v2": (lambda: _reduce(2), "no bank conflicts"),
+    **{
+        f"attention_{step:02}_d{size}": (partial(_attend, step, size), "")
+        for step, size in itertools.product((5, 6, 7), (128, 64))
+    },
 }
 
 
