@@ -148,7 +148,7 @@ class Energy:
 
 
 def fit_energy(rows: list[Row]) -> tuple[float, float, float, float] | None:
-    """(joules a flop, joules a byte, watts at rest, largest relative residual) of E = W e_f + Q e_m + P0 T."""
+    """(joules a flop, joules a byte, watts whatever runs, largest relative residual) of E = W e_f + Q e_m + P0 T."""
     used = [r for r in rows if r.get("joules") and r["dtype"] == "float32"]
     if len(used) < 5:
         return None
