@@ -1,4 +1,4 @@
-"""benchmarks.attention on the CPU: references, masks, peers' conventions."""
+"""benchmarks.attention on the CPU: references, masks, peers' conventions, the case lists, its tables."""
 
 import dataclasses
 import importlib.machinery
@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks import attention, attention_peers, common
+from benchmarks import attention, attention_peers, common, tables
 from benchmarks.attention_peers import Problem
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
@@ -127,3 +127,31 @@ def test_who_takes_what(fa3: list[dict]) -> None:
     assert names(high, FP32) == {"sdpa_efficient"}
     assert names(high, FP32, every) == {"sdpa_efficient", "sdpa_math", "sdpa_math_tf32"}
     assert names(plain, BF16, CPU) == {"sdpa_math"}
+
+
+# ---- a whole run, and what is made of it -----------------------------------------------------------------------------
+
+
+def row(case: str, contender: str, us: float, **changes: object) -> dict:
+    shape = {"batch": 1, "heads": 4, "kv_heads": 4, "q": 64, "kv": 64, "d": 64, "dv": 64, "causal": False, "mask": None}
+    return {
+        "case": case,
+        "shape": shape,
+        "dtype": "bfloat16",
+        "mode": None,
+        "l2": "hot",
+        "graph": False,
+        "contender": contender,
+        "us": us,
+        "us_quartiles": [us, us],
+        "tflops": 1.0,
+        "gbps": None,
+        "floor_us": 1.0,
+        "error": {"fro": 1e-3, "max": 2e-3},
+    } | changes
+
+
+def test_a_second_build_or_a_call_without_mask_is_no_peer() -> None:
+    group = {name: row("a", name, us) for name, us in (("xgemm", 9.0), ("xgemm_b", 1.0), ("xgemm_unmasked", 2.0))}
+    assert tables.best_peer(group) is None
+    assert tables.best_peer(group | {"fa3": row("a", "fa3", 8.0)})["contender"] == "fa3"

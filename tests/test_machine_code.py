@@ -74,6 +74,7 @@ CHANGED = {
     "a literal": SOURCE.replace("add<5>", "add<6>"),
     "a constant": SOURCE.replace("{1, 2, 3, 4}", "{1, 2, 3, 5}"),
     "shared memory": SOURCE.replace("float shared[128]", "float shared[256]"),
+    "an instruction": SOURCE.replace("x + N", "x - N"),
     "one kernel more": SOURCE.replace("}\n}\nnamespace", "}\n__global__ void more(int* x) { x[0] = 1; }\n}\nnamespace"),
 }
 

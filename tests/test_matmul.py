@@ -328,8 +328,8 @@ def test_dot_has_nan_and_inf_where_torch_has_them(rows: int) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("precision", ["highest", "ieee", "high", "medium"])
-def test_dot_is_taken_for_few_rows_of_any_precision(precision: str) -> None:
+@pytest.mark.parametrize("precision", ["highest", "ieee"])
+def test_dot_is_taken_for_few_rows(precision: str) -> None:
     a, w = randn(4, 1024, device="cuda"), randn(1000, 1024, device="cuda")
     with forced("dot"):
         out = matmul(a, w.mT)
@@ -598,7 +598,6 @@ def worse_than_sgemm(
     ("kernel", "k"), [*(("dot", k) for k in (1, 16, 64, 300, 766, 2000)), *(("gemv", k) for k in (1, 16, 64, 255))]
 )
 def test_few_rows_are_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
-    # Each lane of dot rounds its own first product, which shows in sums of one or two products: 1.04 measured at 256.
     allowed = {"rows 15": 1.05, **({"sparse": 1.1} if kernel == "dot" and k >= 256 else {})}  # few columns are its norm
     assert not worse_than_sgemm(kernel, 4, 3000, k, "nt" if kernel == "dot" else "nn", allowed)
     assert not worse_than_sgemm(kernel, 1, 3000, k + 1, "nt" if kernel == "dot" else "tn", allowed)

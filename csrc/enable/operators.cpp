@@ -1,4 +1,4 @@
-// aten's products, softmax and reductions on this library's kernels, under torch's autograd: torch_ext/enable.py switches them
+// aten's products, softmax and reductions on this library's kernels, under torch's autograd: torch_ext/_enable.py switches them
 // on.
 //
 // Registered over torch's kernels at the dispatcher's keys CUDA and CPU. A call that is not ours (dtype, shape, strides of the

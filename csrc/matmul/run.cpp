@@ -221,6 +221,9 @@ Tensor run(Call& call) {
     const std::array operands{&p.a, &p.b, &p.c, &p.residual};
     for (std::size_t x = 0; x < operands.size(); ++x) operands[x]->batch_stride[i] = d.strides[x];
   }
+  if (is_half(p.dtype) && std::max({p.m, p.n, p.batches}) > kMostLines)
+    fail(call.like.op, "expected fewer than 2^31 - 1024 rows, columns and products of half precision, got ", p.m, " x ", p.n,
+         " and ", p.batches, " products");
   p.batch_invariant = batch_invariant();
   const std::string_view forced = forced_plan(call.like.op);
   const DeviceProperties& gpu = scope.properties();

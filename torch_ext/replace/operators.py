@@ -44,4 +44,4 @@ def left_to_torch(operator: str, dtype: torch.dtype, device: torch.device) -> st
         return None
     if dtype is torch.float32 and operator != "attention" and default_precision() == "highest":
         return None
-    return f"xgemm has no tensor-core kernels for compute capability {gpu[0]}.{gpu[1]}"
+    return f"xgemm has no faster kernels for compute capability {gpu[0]}.{gpu[1]}"

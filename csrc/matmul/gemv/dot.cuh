@@ -4,9 +4,9 @@
 //   With few rows, w is B and its lines are columns; with few columns, w is A and its lines are rows; x is the other operand,
 //   of any strides.
 //   Group   dot_warps(lines, k) warps, or for a short K dot_lanes(k) lanes, multiply kLines lines of w at a time by all of x.
-//   Lane    quads of k, a group's lanes apart: 16-byte loads of w that bypass L1, kAhead per line in flight; x comes from L1.
-//           Unless all quads are aligned accesses, a lane's "quad" is four elements, a group's lanes apart, so that a warp's
-//           loads of 4 bytes are neighbours.
+//   Lane    quads of k, a group's lanes apart: 16-byte loads of w that bypass L1, kAhead per line in flight; x comes from L1, by
+//           element where its quads are no aligned accesses. Unless those of w are, a lane's "quad" is four elements, a group's
+//           lanes apart, so that a warp's loads of 4 bytes are neighbours.
 //   Order   quad q of k belongs to lane q % lanes of warp q / lanes % warps, which adds its quads' elements i = 0..3 to sum i
 //           (unaligned: all to one), in order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order.
 //   Error   compensated.cuh: rounding errors of the last additions are kept, for a short K those of all products.
@@ -26,13 +26,14 @@ namespace xgemm::matmul {
 struct DotArguments {
   Problem problem;
   bool stream_b;   ///< few rows: w is B (else few columns: w is A)
+  bool x_quads;    ///< x's quads are aligned accesses
   int lanes;       ///< of a line: less than a warp's only with DotKind::kShort
   int warps;       ///< per group
   unsigned tiles;  ///< blocks per batch
 };
 
-/// One instance: for up to kX lines of x. kQuads: those of w and x are aligned accesses, wholly in bounds; else any strides and
-/// alignment. kShort: K is at most kDotShort.
+/// One instance: for up to kX lines of x. kQuads: those of w are aligned accesses, wholly in bounds; else any alignment. kShort:
+/// K is at most kDotShort.
 template <int kXLines, bool kQuadLoads, bool kShortK>
 struct DotKind {
   static constexpr int kX = kXLines, kLines = kQuadLoads && kX == 4 ? 2 : kX;  ///< lines of x; of w per group
@@ -55,7 +56,8 @@ template <bool kQuads>
 struct Line {
   const float* data;
   std::int64_t stride;
-  int lanes;  ///< how far apart a quad's elements are if they are loaded one by one
+  int lanes;     ///< unless kQuads: how far apart a quad's elements are
+  bool aligned;  ///< kQuads: are the line's quads aligned accesses?
 
   /// kOnce: read once, so need not allocate in L1. kWhole: all elements of the quad are in bounds.
   template <bool kOnce, bool kWhole>
@@ -63,7 +65,8 @@ struct Line {
     const std::int64_t first = std::int64_t{4} * quad;
     if constexpr (kQuads) {
       if constexpr (kOnce) return stream_vector(data + first);
-      return load_vector<4>(data + first);
+      if (aligned) return load_vector<4>(data + first);
+      return {{data[first * stride], data[(first + 1) * stride], data[(first + 2) * stride], data[(first + 3) * stride]}};
     } else {
       const std::int64_t at = first - 3 * (quad % lanes), step = lanes * stride;
       const float* const from = data + at * stride;
@@ -104,14 +107,14 @@ struct LaneSums {
 #pragma unroll
       for (int j = 0; j < kX; ++j) {
         if constexpr (!Kind::kShort) of_x[0][j] = x[j].template load<false, kWhole>(at(u), k);
-        if (here(u)) {
+        if (Kind::kShort || here(u)) {
 #pragma unroll
           for (int r = 0; r < kLines; ++r)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
               float& sum = sums[r][j][i % kSums];
-              if constexpr (Kind::kShort)
-                off[r][j] = plus(off[r][j], add_product(sum, of_x[u][j][i], of_w[u][r][i]));
+              if constexpr (Kind::kShort)  // products out of bounds are 0 * 0
+                off[r][j] = plus(off[r][j], add_product(sum, here(u) ? of_x[u][j][i] : 0.f, here(u) ? of_w[u][r][i] : 0.f));
               else
                 sum = fmaf(of_x[0][j][i], of_w[u][r][i], sum);
             }
@@ -190,15 +193,17 @@ __global__ void __launch_bounds__(32 * Kind::kMostWarps) dot_kernel(const __grid
   Line w[kLines], x[kX];
 #pragma unroll
   for (int r = 0; r < kLines; ++r)
-    w[r] = {static_cast<const float*>(wo.data) + w_batch + min(first_line + group * kLines + r, lines - 1) * w_step, 1, lanes};
+    w[r] = {static_cast<const float*>(wo.data) + w_batch + min(first_line + group * kLines + r, lines - 1) * w_step, 1, lanes,
+            true};
 #pragma unroll
-  for (int j = 0; j < kX; ++j) x[j] = {static_cast<const float*>(xo.data) + x_batch + min(j, x_lines - 1) * x_step, x_k, lanes};
+  for (int j = 0; j < kX; ++j)
+    x[j] = {static_cast<const float*>(xo.data) + x_batch + min(j, x_lines - 1) * x_step, x_k, lanes, args.x_quads};
 
   ptx::grid_release();
   ptx::grid_wait();
   dot::LaneSums<Kind> sums;
   const int turn = 4 * lanes,  // of k, in quads of all lanes
-      quads = Kind::kQuads ? static_cast<int>(p.k / 4) : (static_cast<int>(p.k) + turn - 1) / turn * lanes,
+      quads = Kind::kQuads ? static_cast<int>(p.k / 4) : static_cast<int>((p.k + turn - 1) / turn * lanes),
             step = lanes * (Kind::kShort ? 1 : args.warps);
   int quad = part * lanes + own_lane;
   if constexpr (!Kind::kQuads)

@@ -9,7 +9,7 @@
 namespace xgemm::matmul {
 
 enum class GemvKernel : std::uint8_t {
-  gemv,  ///< every dtype and layout
+  gemv,  ///< fp32 and fp64, every layout
   dot,   ///< fp32, the large operand along k
   sweep  ///< fp32, the large operand along its rows (B) or columns (A)
 };
