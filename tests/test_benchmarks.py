@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import hashlib
-import importlib.util
 import json
 import os
 import statistics

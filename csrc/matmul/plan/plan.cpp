@@ -18,7 +18,8 @@ Candidate fastest(const Question& q) {
   consider(offer_tf32(q)), consider(offer_bf16x3(q)), consider(offer_wgmma(q));
   const std::optional<Candidate> cuda = offer_cuda_cores(q);
   if (!best && !cuda) return *offer_mma({q.p, q.gpu}, true);
-  const bool always = !q.forced.empty() || (is_hopper(q) && is_half(q.p.dtype)) || (q.p.dtype == DType::f64 && q.p.n > kGemvLines);
+  const bool always =
+      !q.forced.empty() || (is_hopper(q) && is_half(q.p.dtype)) || (q.p.dtype == DType::f64 && q.p.n > kGemvLines);
   return best && (!cuda || always || seconds(*best) <= seconds(*cuda)) ? *best : *cuda;
 }
 

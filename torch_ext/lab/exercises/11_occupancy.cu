@@ -1,9 +1,9 @@
 // Exercise 11: y = 2 x + 1, with a block size that fills the SMs.
 //
 // The kernel below is right and slow: blocks of 32 threads. An SM holds 32 blocks, so that half of its threads are missing, and
-// blocks end as soon as they have begun. Calculate first: python -m torch_ext.lab occupancy --threads 32 (and 256, 1024). Then ask
-// cudaOccupancyMaxPotentialBlockSize(&grid, &block, kernel, 0, 0), or choose.
-// What to reach: a copy with blocks of 256 threads. Check with
+// blocks end as soon as they have begun. Calculate first: python -m torch_ext.lab occupancy --threads 32 (and 256, 1024). Then
+// ask cudaOccupancyMaxPotentialBlockSize(&grid, &block, kernel, 0, 0), or choose. What to reach: a copy with blocks of 256
+// threads. Check with
 //   python -m torch_ext.lab check 11 mine.cu
 #include <cuda_runtime.h>
 
