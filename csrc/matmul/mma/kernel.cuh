@@ -1,5 +1,5 @@
 // Products by mma.sync, on every GPU from sm_80 on: half precision; fp32 operands that fp16_split/split.cuh has turned into one
-// or two scaled fp16 parts; fp32 in TF32. out = epilogue(A B) as
+// or two scaled fp16 parts; fp32 in TF32 (sm_90: on others mma.sync need not round as wgmma does). out = epilogue(A B) as
 // epilogue/apply.cuh says. One CTA a tile, or a split of its K. Hopper has wgmma/kernel.cuh for large products.
 //
 //   Operands  contiguous along k or along their lines each, any batch. Small tiles and TF32: at any address; large tiles and two
@@ -9,7 +9,7 @@
 //             the reads); a block's slot is filled while the next one is multiplied.
 //   Order     16 k (TF32: 8) at a time into one accumulator: in half precision the bits of wgmma/kernel.cuh where K is not split.
 //             Two parts: the products of 16 k, the small ones first, are summed by the tensor core and added in fp32, since it
-//             rounds toward zero. TF32 is rounded to nearest on its way to mma.sync. Splits are added in order.
+//             rounds toward zero. TF32 is rounded to nearest even on its way to mma.sync, as TMA does. Splits are added in order.
 //
 // Floors: 2 M N K flop (two parts: three times) at the device's rate (plan/machine.h); shared memory delivers 128 bytes a cycle:
 // a warp's 64 x 64 x 16 products read 4 KB and take 128 (A100) or 100 cycles of its SM's quarter. Small: a launch and a round
@@ -122,11 +122,11 @@ struct Multiplier {
 
 }  // namespace mma_detail
 
-template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kAligned>
+template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB>
 __global__ void __launch_bounds__(geometry(kTile).threads(), info(kTile).per_sm)
     mma_gemm(const __grid_constant__ MmaArguments g) {
   using namespace mma_detail;
-  using Shape = Shape<T, kTile, kAlongKA, kAlongKB, kAligned>;
+  using Shape = Shape<T, kTile, kAlongKA, kAlongKB>;
   using CopiesA = typename Shape::CopiesA;
   using CopiesB = typename Shape::CopiesB;
   constexpr int kStages = Shape::kStages;

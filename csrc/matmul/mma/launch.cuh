@@ -14,19 +14,12 @@ template <class T, MmaTile kTile>
 void launch_mma_tile(const MmaPlan& plan, MmaArguments g, cudaStream_t stream) {
   const Problem& p = g.problem;
   g.rows = static_cast<unsigned>(ceil_div(p.m, info(kTile).m)), g.columns = static_cast<unsigned>(ceil_div(p.n, info(kTile).n));
-  const bool aligned = std::min(g.a.bytes, g.b.bytes) == 16;
   dispatch_layouts(plan.a.k_major, plan.b.k_major, [&]<bool kAlongKA, bool kAlongKB>() {
-    const auto launch = [&]<bool kAligned>() {
-      enqueue_with_shared<mma_gemm<T, kTile, kAlongKA, kAlongKB, kAligned>, shared_bytes(kTile)>(
-          {.blocks = {static_cast<unsigned>(g.rows * g.columns * p.batches), static_cast<unsigned>(plan.splits)},
-           .threads = geometry(kTile).threads(),
-           .early = true},
-          stream, g);
-    };
-    if constexpr (takes_any_rows(kTile))
-      aligned ? launch.template operator()<true>() : launch.template operator()<false>();
-    else
-      launch.template operator()<true>();
+    enqueue_with_shared<mma_gemm<T, kTile, kAlongKA, kAlongKB>, shared_bytes(kTile)>(
+        {.blocks = {static_cast<unsigned>(g.rows * g.columns * p.batches), static_cast<unsigned>(plan.splits)},
+         .threads = geometry(kTile).threads(),
+         .early = true},
+        stream, g);
   });
 }
 

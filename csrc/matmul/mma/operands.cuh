@@ -29,9 +29,9 @@ struct Panel {
 template <class Shape, bool kAlongK, int kLines>
 class WholeCopies {
   using Panel = typename Shape::template PanelOf<kAlongK, kLines>;
-  static constexpr int kParts = Shape::kParts, kPieces = Panel::kRow / 16, kSize = Panel::kSize, kWidth = 16 / kSize;
+  static constexpr int kParts = Shape::kParts, kPieces = Panel::kRow / 16;
   static constexpr int kStep = Shape::kThreads / kPieces, kCount = Panel::kRows / kStep;  // a thread's rows: distance, number
-  static_assert(kStep % (Panel::kSingles ? 4 : 8) == 0 && kCount * kStep == Panel::kRows, "rows are swizzled alike");
+  static_assert(sizeof(typename Shape::T) == 2 && kStep % 8 == 0 && kCount * kStep == Panel::kRows, "rows are swizzled alike");
   const char* from;       // the thread's next piece
   std::int64_t row_step;  // bytes from one of its rows to the next
   std::int64_t to_next;   // from a block's last row to the next block's first
@@ -44,13 +44,13 @@ class WholeCopies {
   __device__ __forceinline__ WholeCopies(const MmaOperand& x, const char* begin, std::int64_t ld, int lines, int depth) {
     const int row = static_cast<int>(threadIdx.x / kPieces), at = static_cast<int>(threadIdx.x % kPieces);
     from = begin + row * ld + 16 * at;
-    row_step = kStep * ld, to_next = (kAlongK ? kSize * Shape::kBlockK : Shape::kBlockK * ld) - (kCount - 1) * row_step;
-    part = kSize * x.part_stride;
-    to = Panel::place(row, at), left = kAlongK ? depth - kWidth * at : depth - row;
+    row_step = kStep * ld, to_next = (kAlongK ? 2 * Shape::kBlockK : Shape::kBlockK * ld) - (kCount - 1) * row_step;
+    part = 2 * x.part_stride;
+    to = Panel::place(row, at), left = kAlongK ? depth - 8 * at : depth - row;
     there = 0;
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      if (kAlongK ? row + i * kStep < lines : kWidth * at < lines) there |= 1u << i;
+      if (kAlongK ? row + i * kStep < lines : 8 * at < lines) there |= 1u << i;
   }
   /// Copies `kFirst` to `kLast` - 1 of the next block, all of whose k are in bounds, if `on`.
   template <int kFirst, int kLast>
@@ -70,7 +70,7 @@ class WholeCopies {
 #pragma unroll 1
       for (int i = 0; i < kCount; ++i, x += row_step) {
         const bool row = (there >> i & 1) != 0 && (kAlongK || i * kStep < left);
-        const int bytes = !row ? 0 : kAlongK ? kSize * min(max(left, 0), kWidth) : 16;
+        const int bytes = !row ? 0 : kAlongK ? 2 * min(max(left, 0), 8) : 16;
 #pragma unroll
         for (int p = 0; p < kParts; ++p)
           cp_async<16>(panel + p * Panel::kBytes + to + i * (kStep * Panel::kRow), x + p * part, bytes);
@@ -98,20 +98,20 @@ class AnyCopies {
   std::uint16_t low[kElements ? kWords : 1], high[kElements ? kWords : 1];
 
   /// f(i, row, byte in the row) of each piece of kPiece bytes that this thread copies; neighbouring threads copy neighbours.
-  template <int kPiece, int kUnroll, class F>
+  template <int kPiece, class F>
   static __device__ __forceinline__ void each(const F& f) {
     constexpr int kPer = Panel::kRow / kPiece, kTurn = Shape::kThreads / kPer;
     static_assert(kTurn * kPer == Shape::kThreads && Panel::kRows % kTurn == 0);
     const int row = static_cast<int>(threadIdx.x / kPer), byte = static_cast<int>(threadIdx.x % kPer) * kPiece;
-#pragma unroll kUnroll
+#pragma unroll
     for (int i = 0; i < Panel::kRows / kTurn; ++i) f(i, row + i * kTurn, byte);
   }
   /// The same with the piece's address. One after another: addresses that were computed before take registers.
-  template <int kPiece, int kUnroll, class F>
+  template <int kPiece, class F>
   __device__ __forceinline__ void each_address(const F& f) const {
     constexpr int kPer = Panel::kRow / kPiece, kTurn = Shape::kThreads / kPer;
     const char* from = block + static_cast<int>(threadIdx.x / kPer) * ld + static_cast<int>(threadIdx.x % kPer) * kPiece;
-    each<kPiece, kUnroll>([&](int i, int row, int byte) {
+    each<kPiece>([&](int i, int row, int byte) {
       f(i, row, byte, from);
       from += kTurn * ld;
       asm volatile("" : "+l"(from));
@@ -119,20 +119,20 @@ class AnyCopies {
   }
   template <int kPiece>
   __device__ __forceinline__ void copy(unsigned char* panel) const {
-    each_address<kPiece, 4>([&](int, int row, int byte, const char* from) {
-      const int bytes = row < rows ? kSize * min(max(along - byte / kSize, 0), kPiece / kSize) : 0;
+    each_address<kPiece>([&](int, int row, int byte, const char* from) {
+      const int bytes = row < rows ? min(max(kSize * (along - byte / kSize), 0), kPiece) : 0;
       cp_async<kPiece>(panel + Panel::place(row, byte / 16) + byte % 16, from, bytes);
     });
   }
   __device__ __forceinline__ void load() {
-    each_address<4, kWords>([&](int i, int row, int byte, const char* from) {
+    each_address<4>([&](int i, int row, int byte, const char* from) {
       const auto* const pair = reinterpret_cast<const std::uint16_t*>(from);
       low[i] = row < rows && byte / 2 < along ? pair[0] : std::uint16_t{0};
       high[i] = row < rows && byte / 2 + 1 < along ? pair[1] : std::uint16_t{0};
     });
   }
   __device__ __forceinline__ void store(unsigned char* panel) const {
-    each<4, kWords>([&](int i, int row, int byte) {
+    each<4>([&](int i, int row, int byte) {
       *reinterpret_cast<std::uint32_t*>(panel + Panel::place(row, byte / 16) + byte % 16) =
           low[i] | static_cast<std::uint32_t>(high[i]) << 16;
     });

@@ -37,14 +37,11 @@ template <class T>
 struct MmaEpilogue {
   const Problem& p;
   const bool fp32;
-  /// Nothing but alpha: what follows is skipped.
-  const bool plain = !p.c.data && !p.bias.data && !p.residual.data && !p.factor && p.activation == Activation::none;
   const void *const c = p.c.data, *const bias = p.bias.data, *const residual = p.residual.data;
   const float beta = static_cast<float>(p.beta);
   std::int64_t c_batch = 0, bias_batch = 0, residual_batch = 0, factor_batch;  ///< where the batch begins, in elements
   __device__ __forceinline__ MmaEpilogue(const Problem& problem, bool of_fp32, unsigned batch)
       : p(problem), fp32(of_fp32), factor_batch(batch * problem.m * problem.n) {
-    if (plain) return;
     each_batch_dim(p, batch, [&](int d, std::int64_t at) {
       c_batch += at * p.c.batch_stride[d], bias_batch += at * p.bias.batch_stride[d];
       residual_batch += at * p.residual.batch_stride[d];
@@ -59,7 +56,6 @@ struct MmaEpilogue {
     const auto alpha = static_cast<float>(p.alpha);
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] = scaled(alpha, x[i]);
-    if (plain) return;
     apply(
         x, *this, [&](float(&sums)[8]) { fp32 ? activate_all<float>(sums, p.activation) : activate_all<T>(sums, p.activation); },
         [&](int i) { return load(c, c_batch + row(i) * p.c.row_stride + col(i) * p.c.col_stride); },

@@ -7,8 +7,7 @@
 
 namespace xgemm::matmul::mma_detail {
 
-/// kAligned: both operands' rows are, to 16 bytes.
-template <class Type, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kAligned>
+template <class Type, MmaTile kTile, bool kAlongKA, bool kAlongKB>
 struct Shape {
   using T = Type;
   static_assert(sizeof(T) == element_bytes(kTile));
@@ -21,7 +20,8 @@ struct Shape {
   template <bool kAlongK, int kLines>
   using PanelOf = Panel<T, kLines, kAlongK, kBlockK>;
   template <bool kAlongK, int kLines>
-  using Copies = std::conditional_t<kAligned, WholeCopies<Shape, kAlongK, kLines>, AnyCopies<Shape, kAlongK, kLines>>;
+  using Copies =
+      std::conditional_t<takes_any_rows(kTile), AnyCopies<Shape, kAlongK, kLines>, WholeCopies<Shape, kAlongK, kLines>>;
   template <class Panel, bool kAlongK, bool kLinesFirst>
   using ReaderOf = std::conditional_t<Panel::kSingles, SingleReader<Panel, kLinesFirst>, Reader<Panel, kAlongK, kLinesFirst>>;
   using A = PanelOf<kAlongKA, kInfo.m>;
@@ -40,8 +40,7 @@ struct Shape {
 struct TilePart {
   unsigned batch;
   int row, column, rows, columns;  ///< its first, and how many there are from it on
-  std::int64_t first_k;
-  int depth;
+  int first_k, depth;
   int warp_row, warp_column;
 };
 template <class Shape>
@@ -52,8 +51,8 @@ __device__ __forceinline__ TilePart locate(const MmaArguments& g, int warp) {
   t.batch = place.batch;
   t.row = static_cast<int>(place.row) * Shape::kInfo.m, t.column = static_cast<int>(place.column) * Shape::kInfo.n;
   t.rows = static_cast<int>(g.problem.m) - t.row, t.columns = static_cast<int>(g.problem.n) - t.column;
-  t.first_k = static_cast<std::int64_t>(blockIdx.y) * g.split_blocks * Shape::kBlockK;
-  t.depth = static_cast<int>(min(g.problem.k - t.first_k, std::int64_t{g.split_blocks} * Shape::kBlockK));
+  t.first_k = static_cast<int>(blockIdx.y) * g.split_blocks * Shape::kBlockK;
+  t.depth = min(static_cast<int>(g.problem.k) - t.first_k, g.split_blocks * Shape::kBlockK);
   t.warp_row = warp / Shape::kWarpGrid.warps_columns * Shape::kRows;
   t.warp_column = warp % Shape::kWarpGrid.warps_columns * Shape::kColumns;
   return t;
