@@ -76,14 +76,16 @@ struct Print {
   void operator()(const MmaPlan& m) const {
     std::cout << info(m.tile).name << " bytes_a=" << m.bytes_a << " bytes_b=" << m.bytes_b;
     if (m.splits > 1)
-      std::cout << " splits=" << m.splits << " split_blocks=" << m.split_blocks << " partials=" << m.partial_bytes;
-    if (m.workspace_bytes) std::cout << " workspace=" << m.workspace_bytes;
-    print(m.a, "a"), print(m.b, "b");
-    if (!m.parts) return;
-    std::cout << " parts=" << m.parts;
-    if (all) return;
+      std::cout << " splits=" << m.splits << " split_blocks=" << m.split_blocks << " partials=" << m.partial_bytes
+                << " counters=" << m.counter_bytes;
+  }
+  void operator()(const LargePlan& l) const {
+    std::cout << info(l.tile).name << " parts=" << l.parts << " splits=" << l.splits << " split_blocks=" << l.split_blocks
+              << " workspace=" << l.workspace_bytes << " partials=" << l.partial_bytes;
+    print(l.a, "a"), print(l.b, "b");
+    if (!l.parts || all) return;
     std::cout << " fallback=";
-    (*this)(m.fallback);
+    (*this)(l.fallback);
   }
   void operator()(const SlicedPlan& s) const {
     std::cout << info(s.tile).name << " tiles=" << s.tiles << " splits=" << s.splits << " apart=" << s.apart;
@@ -126,6 +128,7 @@ std::optional<Candidate> offer(const Asked& q, const std::string& family) {
   if (family == "cuda_cores") return offer_cuda_cores({p, gpu, forced});
   if (family == "wgmma") return offer_wgmma({p, gpu, forced});
   if (family == "mma") return offer_mma({p, gpu, forced});
+  if (family == "large") return offer_large({p, gpu, forced});
   if (family == "fp64") return offer_fp64({p, gpu, forced});
   if (family == "sliced") return offer_sliced({p, gpu, forced});
   if (family == "tf32") return offer_tf32({p, gpu, forced});

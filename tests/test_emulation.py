@@ -54,6 +54,7 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
         ("fp64_m8n8k4", PLANNERS),
         ("bf16x3", [CSRC / "matmul" / "bf16x3" / "launch.cu", *PLANNERS]),
         ("mma", PLANNERS),
+        ("large", PLANNERS),
         ("wgmma_products", WGMMA_PRODUCTS),
         ("sliced", SLICED),
         ("softmax", SOFTMAX),

@@ -970,7 +970,7 @@ def layouts_along_k_or_lines(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple
     ids=str,
 )
 def test_tf32_by_mma_with_k_split(tile: str, shape: tuple[int, int, int], splits: int) -> None:
-    """A second launch adds their sums: the same bits in every layout, in batches and again."""
+    """CTAs meet and add their sums: the same bits in every layout, in batches and again."""
     m, n, k = shape
     a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
     with forced(f"{tile}/{splits}"):

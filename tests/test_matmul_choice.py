@@ -118,7 +118,7 @@ def test_forced_names(plan: Ask, names: Ask) -> None:
     valid = valid.partition(" (")[0].split(", ")
     assert len(valid) == len(set(valid))
     for name in valid:
-        families = {"fp64": F64, "mma": BF16, "wgmma": BF16}
+        families = {"fp64": F64, "mma": BF16, "wgmma": BF16, "large": BF16}
         dtype = F32 if "tf32" in name or "_x2_" in name else families.get(name.split("_")[0], F32)
         m, layout = (4, "nn" if name == "sweep" else "nt") if name in ("gemv", "dot", "sweep") else (64, "nt")
         precision = HIGH if "tf32" in name else HIGHEST
@@ -140,7 +140,7 @@ def test_other_gpus_than_hopper_take_kernels_that_are_compiled_for_them(plan: As
             for m in (4, 256):
                 options = {"dtype": dtype, "major": major} | ({"forced": name} if name else {})
                 family = plan(m, 256, 512, **options).split()[0]
-                portable = ("simt_", "mma_", "fp64_", "gemv", "dot")
+                portable = ("simt_", "mma_", "large_", "fp64_", "gemv", "dot")
                 assert family.startswith(portable), (name, dtype, m)
 
 
@@ -149,11 +149,11 @@ def test_other_gpus_multiply_on_tensor_cores_where_that_pays(plan: Ask, major: i
     """A100's rates (8.0) and a GeForce card's (12.0), where three products in fp16 take longer than one in fp32."""
     for dtype in (F16, BF16):
         for m, n, k in [(4096, 4096, 4096), (16, 4096, 4096), (1000, 33, 77), (1, 1, 0), (256, 256, 9)]:
-            assert plan(m, n, k, dtype=dtype, major=major).startswith("mma_"), (m, n, k)
-    assert plan(4096, 4096, 4096, dtype=BF16, major=major).startswith("mma_128x")
-    assert plan(4096, 4096, 4096, dtype=F32, precision=HIGH, major=major).startswith("mma_")
+            assert plan(m, n, k, dtype=dtype, major=major).startswith(("large_", "mma_")), (m, n, k)
+    assert plan(4096, 4096, 4096, dtype=BF16, major=major).startswith("large_128x")
+    assert plan(4096, 4096, 4096, dtype=F32, precision=HIGH, major=major).startswith(("large_", "mma_tf32"))
     highest = plan(4096, 4096, 4096, dtype=F32, precision=HIGHEST, major=major)
-    assert highest.startswith("mma_x2" if major == 8 else "simt_")
+    assert highest.startswith("large_x2" if major == 8 else "simt_")
     assert plan(4096, 4096, 4096, dtype=F32, precision=IEEE, major=major).startswith("simt_")
 
 

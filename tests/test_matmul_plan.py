@@ -373,10 +373,10 @@ def order_of(decision: str) -> tuple:
         return "fma", fields["chunk"], fields["chunks"]
     if name.startswith("fp64_"):
         return "fp64", fields["segment"]
-    if fields.get("parts", "0") == "0" and name.startswith(("mma_", "wgmma_")) and "tf32" not in name:
+    if name.startswith("mma_") or (name.startswith(("wgmma_", "large_")) and fields["parts"] == "0"):
         splits = fields.get("splits", "1")
         return "mma.sync or wgmma", splits, fields["split_length"] if splits != "1" else None
-    if name.startswith("mma_"):
+    if name.startswith("large_"):
         return "parts by mma.sync", fields["parts"], fields["splits"]
     assert name.startswith("wgmma_"), f"{name} has an order that depends on M"
     return "parts", fields["parts"], fields["chunk"], fields["splits"], fields["fallback"].split()[0][:4]

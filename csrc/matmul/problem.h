@@ -54,8 +54,6 @@ struct Problem {
 inline bool a_along_k(const Problem& p) { return p.a.col_stride == 1; }
 inline bool b_along_k(const Problem& p) { return p.b.row_stride == 1; }
 
-inline bool has_unit_stride(const Operand& x) { return x.row_stride == 1 || x.col_stride == 1; }
-
 /// Do all batches have the same matrix `x`?
 inline bool is_shared(const Problem& p, const Operand& x) {
   return std::all_of(x.batch_stride, x.batch_stride + p.batch_dims, [](std::int64_t step) { return step == 0; });

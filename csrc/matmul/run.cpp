@@ -138,7 +138,13 @@ struct Launch {
     return true;
   }
   bool operator()(const Fp64Plan& plan) const { return launch_fp64(p, plan, workspace, stream), true; }
-  bool operator()(const MmaPlan& plan) const { return launch_mma(p, plan, workspace, partials, stream), true; }
+  bool operator()(const MmaPlan& plan) const {
+    (p.dtype == DType::f16    ? launch_mma_half
+     : p.dtype == DType::bf16 ? launch_mma_bf16
+                              : launch_mma_tf32)(p, plan, counters, partials, stream);
+    return true;
+  }
+  bool operator()(const LargePlan& plan) const { return launch_large(p, plan, workspace, partials, stream), true; }
   bool operator()(const SlicedPlan& plan) const { return launch_sliced(p, plan, stream), true; }
   bool operator()(const Tf32Plan& plan) const { return launch_tf32(p, plan, workspace, counters, partials, stream); }
   bool operator()(const Bf16x3Plan& plan) const { return launch_bf16x3(p, plan, counters, partials, stream); }
@@ -169,7 +175,7 @@ bool launch_plan(const TensorView& like, const Problem& p, const Plan& plan, con
   std::int64_t bytes = workspace_bytes;
   const std::int64_t wide = accumulator_bytes(p.dtype);
   // fp32 in parts: elements that they cannot represent are computed once more, when out is no longer the sums.
-  const bool twice = std::holds_alternative<MmaPlan>(plan.kernel);
+  const bool twice = std::holds_alternative<LargePlan>(plan.kernel);
   const bool enough = static_cast<std::int64_t>(size_of(p.dtype)) == wide && !twice;
   std::int64_t sums_at = 0;  // two products: the first one's unrounded sums go to out if wide enough, else to the workspace
   if (plan.up) {

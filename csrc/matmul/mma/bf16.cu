@@ -1,3 +1,9 @@
 #include "matmul/mma/launch.cuh"
 
-template void xgemm::matmul::launch_mma_type<xgemm::bf16, 1>(const MmaPlan&, const MmaArguments&, cudaStream_t);
+namespace xgemm::matmul {
+
+void launch_mma_bf16(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream) {
+  launch_mma_type<bf16>(p, plan, counters, partials, stream);
+}
+
+}  // namespace xgemm::matmul

@@ -1,189 +1,197 @@
-// Products by mma.sync, on every GPU from sm_80 on: half precision; fp32 operands that fp16_split/split.cuh has turned into one
-// or two scaled fp16 parts; fp32 in TF32 (sm_90: on others mma.sync need not round as wgmma does). out = epilogue(A B) as
-// epilogue/apply.cuh says. One CTA a tile, or a split of its K. Hopper has wgmma/kernel.cuh for large products.
+// Half-precision products that are small, or tall and narrow, and fp32 products in tf32 of operands as TMA cannot load them or
+// wgmma cannot read them (sm_90: on others mma.sync need not round as wgmma does): one launch, one CTA per tile of C (fp32: or
+// per split of its K, store.cuh). out = epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address;
+// any batch. Sizes and tiles under 2^30. Design: docs/matmul.md; operands: panels.cuh.
 //
-//   Operands  contiguous along k or along their lines each, any batch. Small tiles and TF32: at any address; large tiles and two
-//             parts: rows at multiples of 16 bytes, packed where they are not.
-//   Load      cp.async to swizzled shared memory, a ring of three k-blocks or more (operands.cuh).
-//   Loop      the fragments of the next step are read while these multiply (two parts: registers are scarce, and 12 products hide
-//             the reads); a block's slot is filled while the next one is multiplied.
-//   Order     16 k (TF32: 8) at a time into one accumulator: in half precision the bits of wgmma/kernel.cuh where K is not split.
-//             Two parts: the products of 16 k, the small ones first, are summed by the tensor core and added in fp32, since it
-//             rounds toward zero. TF32 is rounded to nearest even on its way to mma.sync, as TMA does. Splits are added in order.
+//   Load    cp.async of 16 bytes to swizzled shared memory, up to `stages` k-blocks of 128 bytes (64 or 32 k) in flight.
+//   Unaligned
+//           rows: 4 bytes (fp32: or 8), or through registers by element, where a block is in flight while the one before it is
+//           stored.
+//   Shared  [line][k] if the operand is contiguous along k, else [k][line]; ldmatrix (transposed) reads both without bank
+//           conflicts. fp32 [k][line], which ldmatrix cannot transpose: a load for each register, without conflicts too.
+//   Order   k (of a split) goes through mma.sync 16 (fp32: 8) at a time, in order, into one accumulator: the bits of half
+//           precision are those of wgmma/kernel.cuh where it does not split K. fp32 is rounded to tf32 as TMA
+//           does, to nearest even, on its way from shared memory to registers.
+//   Store   through the warp's own shared memory, 16 bytes at a time (any epilogue: four elements), or one element at a time if
+//           N is not a multiple of them.
 //
-// Floors: 2 M N K flop (two parts: three times) at the device's rate (plan/machine.h); shared memory delivers 128 bytes a cycle:
-// a warp's 64 x 64 x 16 products read 4 KB and take 128 (A100) or 100 cycles of its SM's quarter. Small: a launch and a round
-// trip to memory, 1.5 us.
+// Floor: its bytes; below 256 a side a launch and a round trip to memory, 1.5 us. A k-block costs at least the latency of four
+// dependent mma, 130 cycles.
 #pragma once
+#include "device/ptx/cp_async.cuh"
 #include "device/ptx/grid.cuh"
-#include "device/ptx/mbarrier.cuh"
+#include "device/ptx/mma.cuh"
 #include "matmul/mma/store.cuh"
 
 namespace xgemm::matmul {
 namespace mma_detail {
 
-/// Waits for a phase of a barrier; sm_80 can only ask.
-__device__ __forceinline__ void await(ptx::Barrier* barrier, unsigned parity) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  while (!ptx::barrier_test(barrier, parity)) continue;
-#else
-  ptx::barrier_wait(barrier, parity);
-#endif
-}
-
-/// Calls f.operator()<step>() for steps 0 to kSteps - 1.
-template <int kSteps, class F>
-__device__ __forceinline__ void each_step(const F& f) {
-  [&]<int... kStep>(std::integer_sequence<int, kStep...>) {
-    (f.template operator()<kStep>(), ...);
-  }(std::make_integer_sequence<int, kSteps>{});
-}
-
-/// A warp's products.
+/// The producer's side, of which each thread does a part: copies k-blocks to a ring of slots.
 template <class Shape>
-struct Multiplier {
-  using T = typename Shape::T;
-  static constexpr int kHigh = Shape::kRows / 16, kWide = Shape::kColumns / 16, kParts = Shape::kParts;
-  static constexpr bool kAhead = kParts == 1 || kHigh * kWide <= 4;  // else registers are scarce, and 12 products hide reads
+class Copier {
+  using A = typename Shape::A;
+  using B = typename Shape::B;
+  static constexpr int kSlot = Shape::kSlot;
+  const MmaArguments& g;
+  unsigned char* const ring;
+  const int ring_bytes, whole;
+  int next = 0;  // offset of the slot to fill
+  A of_a;
+  B of_b;
+  typename A::Pairs pairs_a;  // of the last block that was asked for, where elements are copied
+  typename B::Pairs pairs_b;
+
+ public:
+  const int blocks;
+  __device__ __forceinline__ Copier(const MmaArguments& arguments, const TilePart& tile, const Origin<typename Shape::T>& from,
+                                    unsigned char* memory)
+      : g(arguments),
+        ring(memory),
+        ring_bytes(arguments.slots * kSlot),
+        whole(static_cast<int>(static_cast<unsigned>(from.depth) / A::kDepth)),
+        of_a(from.a, arguments.problem.a.row_stride, arguments.problem.a.col_stride, tile.rows, from.depth),
+        of_b(from.b, arguments.problem.b.col_stride, arguments.problem.b.row_stride, tile.columns, from.depth),
+        blocks(static_cast<int>(static_cast<unsigned>(from.depth + A::kDepth - 1) / A::kDepth)) {}
+
+  __device__ __forceinline__ void start(int block) {
+    unsigned char* const to = ring + next;
+    if constexpr (Shape::kUnaligned) {
+      unsigned char* const before = ring + (next == 0 ? ring_bytes : next) - kSlot;
+      if (Shape::kPairs && block > 0 && block <= blocks) {
+        if (g.bytes_a == 2) A::store(pairs_a, before);
+        if (g.bytes_b == 2) B::store(pairs_b, before + A::kBytes);
+      }
+      if (block < blocks) {
+        of_a.copy_unaligned(g.bytes_a, pairs_a, to), of_b.copy_unaligned(g.bytes_b, pairs_b, to + A::kBytes);
+      }
+    } else if (block < whole) {
+      of_a.template copy<true>(to), of_b.template copy<true>(to + A::kBytes);
+    } else if (block < blocks) {
+      of_a.template copy<false>(to), of_b.template copy<false>(to + A::kBytes);
+    }
+    next = next + kSlot == ring_bytes ? 0 : next + kSlot;
+    cp_async_commit();  // an empty group too: the wait counts groups
+  }
+};
+
+/// The consumer's side of a warp.
+template <class Shape>
+class Multiplier {
+  static constexpr int kHigh = Shape::kRows / 16, kWide = Shape::kColumns / 16;
+  unsigned char* const ring;
+  const int ring_bytes;
+  int slot = 0;  // offset of the slot to read
   const typename Shape::ReaderA reader_a;
   const typename Shape::ReaderB reader_b;
-  typename Shape::Sums sums = {};
-  std::uint32_t a[kAhead ? 2 : 1][kParts][kHigh][4], b[kAhead ? 2 : 1][kParts][kWide][4];  // fragments of a step, and of the next
-  __device__ __forceinline__ Multiplier(int row, int column, int lane) : reader_a(row, lane), reader_b(column, lane) {}
+  const unsigned char *panel_a, *panel_b;
+  std::uint32_t fa[kSteps][kHigh][4], fb[kSteps][kWide][4];  // a block's fragments
 
-  __device__ __forceinline__ void read(const unsigned char* slot, int step, int to) {
+ public:
+  __device__ __forceinline__ Multiplier(unsigned char* memory, int bytes, int row, int column, int lane)
+      : ring(memory), ring_bytes(bytes), reader_a(row, lane), reader_b(column, lane) {}
+
+  /// Barrier: all threads' copies of the next block have arrived, and all threads have read the block before.
+  __device__ __forceinline__ void meet() {
+    __syncthreads();
+    panel_a = ring + slot, panel_b = panel_a + Shape::A::kBytes;
+    slot = slot + Shape::kSlot == ring_bytes ? 0 : slot + Shape::kSlot;
+  }
+  __device__ __forceinline__ void read(int step) {
 #pragma unroll
-    for (int p = 0; p < kParts; ++p) {
+    for (int i = 0; i < kHigh; ++i) reader_a.read(fa[step][i], panel_a, i, step);
 #pragma unroll
-      for (int i = 0; i < kHigh; ++i) reader_a.read(a[to][p][i], slot + p * Shape::A::kBytes, i, step);
+    for (int j = 0; j < kWide; ++j) reader_b.read(fb[step][j], panel_b, j, step);
+    if constexpr (sizeof(typename Shape::T) == 4) {
 #pragma unroll
-      for (int j = 0; j < kWide; ++j)
-        reader_b.read(b[to][p][j], slot + kParts * Shape::A::kBytes + p * Shape::B::kBytes, j, step);
+      for (auto& fragment : fa[step])
+#pragma unroll
+        for (std::uint32_t& x : fragment) x = ptx::round_to_tf32(x);
+#pragma unroll
+      for (auto& fragment : fb[step])
+#pragma unroll
+        for (std::uint32_t& x : fragment) x = ptx::round_to_tf32(x);
     }
   }
-  template <int kCount>
-  static __device__ __forceinline__ void round(std::uint32_t (&fragments)[kCount][4]) {
+  /// Adds a block's products. kAhead: its fragments have been read; reads the next block's, if there are `more`, because the few
+  /// products of a small tile would wait for each read.
+  __device__ __forceinline__ void multiply(typename Shape::Sums& sums, bool more) {
 #pragma unroll
-    for (auto& fragment : fragments)
+    for (int step = 0; step < kSteps; ++step) {
+      if (Shape::kAhead == 0) read(step);
 #pragma unroll
-      for (std::uint32_t& x : fragment) x = ptx::round_to_tf32(x);
-  }
-  __device__ __forceinline__ void add(float (&to)[4], int from, int part_a, int part_b, int i, int j) const {
-    const std::uint32_t(&columns)[4] = b[from][part_b][j / 2];
-    ptx::mma<T>(to, a[from][part_a][i], columns[j % 2 * 2], columns[j % 2 * 2 + 1]);
-  }
-  __device__ __forceinline__ void multiply(int from) {
-    if constexpr (sizeof(T) == 4) round(a[from][0]), round(b[from][0]);
+      for (int i = 0; i < kHigh; ++i)
 #pragma unroll
-    for (int i = 0; i < kHigh; ++i)
-#pragma unroll
-      for (int j = 0; j < 2 * kWide; ++j) {
-        if constexpr (kParts == 1) {
-          add(sums[i][j], from, 0, 0, i, j);
-        } else {
-          float sum[4] = {};
-          add(sum, from, 1, 0, i, j), add(sum, from, 0, 1, i, j);
-#pragma unroll
-          for (float& x : sum) x *= kLowUnit;
-          add(sum, from, 0, 0, i, j);
-#pragma unroll
-          for (int c = 0; c < 4; ++c) sums[i][j][c] += sum[c];
-        }
-      }
-  }
-  /// Multiplies a block whose first fragments have been read (two parts: which has landed). copy<step>(), of all steps but the
-  /// last, copies a part of a later one. done() says that the block's last fragments are read; next() waits until all threads
-  /// have said so and the next block has landed, and returns its slot, or null.
-  template <class Copy, class Done, class Next>
-  __device__ __forceinline__ void block(const unsigned char* slot, const Copy& copy, const Done& done, const Next& next) {
-    constexpr int kLast = Shape::kSteps - 1;
-    if constexpr (kAhead) {
-      each_step<Shape::kSteps>([&]<int kStep>() {
-        if constexpr (kStep < kLast) {
-          read(slot, kStep + 1, (kStep + 1) % 2);
-          copy.template operator()<kStep>();
-          if constexpr (kStep + 1 == kLast) done();
-        } else if (const unsigned char* const after = next()) {
-          read(after, 0, 0);
-        }
-        multiply(kStep % 2);
-      });
-    } else {
-      each_step<kLast>(copy);
-#pragma unroll 2
-      for (int step = 0; step <= kLast; ++step) {
-        read(slot, step, 0);
-        if (step == kLast) done(), next();
-        multiply(0);
-      }
+        for (int j = 0; j < 2 * kWide; ++j)
+          ptx::mma<typename Shape::T>(sums[i][j], fa[step][i], fb[step][j / 2][j % 2 * 2], fb[step][j / 2][j % 2 * 2 + 1]);
+      if (Shape::kAhead > 0 && more) read(step);
     }
   }
 };
 
+/// The bias of the lane's columns, from `column` on. Adding -0 changes nothing.
+template <class T, int kCount>
+__device__ __forceinline__ void load_bias(float (&add)[kCount][2], const MmaArguments& g, int column, int lane) {
+  const Problem& p = g.problem;
+  const T* const bias = g.plain ? static_cast<const T*>(p.bias.data) : nullptr;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j)
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int at = min(column + 8 * j + lane % 4 * 2 + c, static_cast<int>(p.n) - 1);
+      add[j][c] = bias ? convert<float>(bias[at * p.bias.col_stride]) : -0.f;
+    }
+}
+
 }  // namespace mma_detail
 
-template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB>
-__global__ void __launch_bounds__(geometry(kTile).threads(), info(kTile).per_sm)
+/// kUnaligned: g.bytes_a or g.bytes_b is less than 16.
+template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kUnaligned>
+__global__ void __launch_bounds__(mma_detail::Shape<T, kTile, kAlongKA, kAlongKB, kUnaligned>::kThreads,
+                                  mma_detail::Shape<T, kTile, kAlongKA, kAlongKB, kUnaligned>::kBeside)
     mma_gemm(const __grid_constant__ MmaArguments g) {
   using namespace mma_detail;
-  using Shape = Shape<T, kTile, kAlongKA, kAlongKB>;
-  using CopiesA = typename Shape::CopiesA;
-  using CopiesB = typename Shape::CopiesB;
-  constexpr int kStages = Shape::kStages;
+  using Shape = Shape<T, kTile, kAlongKA, kAlongKB, kUnaligned>;
+  constexpr int kStages = Shape::kStages, kAhead = Shape::kAhead;
   extern __shared__ __align__(1024) unsigned char ring[];
-  __shared__ ptx::Barrier met;
-  if (threadIdx.x == 0) ptx::barrier_init(&met, Shape::kWarps);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const Problem& p = g.problem;
-  const TilePart tile = locate<Shape>(g, warp);
-  const Origins from = origins<Shape>(p, tile);
-  CopiesA of_a(g.a, from.a, std::int64_t{sizeof(T)} * (kAlongKA ? p.a.row_stride : p.a.col_stride), tile.rows, tile.depth);
-  CopiesB of_b(g.b, from.b, std::int64_t{sizeof(T)} * (kAlongKB ? p.b.col_stride : p.b.row_stride), tile.columns, tile.depth);
-  const int blocks = (tile.depth + Shape::kBlockK - 1) / Shape::kBlockK, whole = tile.depth / Shape::kBlockK;
-  int copied = 0, filling = 0, reading = 0;  // a block's number; offsets of slots
-  const auto after = [](int slot) { return slot + Shape::kSlot == kStages * Shape::kSlot ? 0 : slot + Shape::kSlot; };
-  const auto panel_b = [&](int slot) { return ring + slot + Shape::kParts * Shape::A::kBytes; };
-  /// What step kStep copies of a block: the rest of a step's instructions hide so many copies.
-  const auto copy = [&]<int kStep>() {
-    constexpr int kOf = Shape::kSteps - 1, kA = CopiesA::kCopies, kB = CopiesB::kCopies;
-    of_a.template issue<kA * kStep / kOf, kA*(kStep + 1) / kOf>(ring + filling, copied < whole);
-    of_b.template issue<kB * kStep / kOf, kB*(kStep + 1) / kOf>(panel_b(filling), copied < whole);
-  };
-  const auto copied_all = [&] {
-    const int before = (filling == 0 ? kStages * Shape::kSlot : filling) - Shape::kSlot;
-    of_a.finish(ring + filling, ring + before, copied < whole, copied < blocks);
-    of_b.finish(panel_b(filling), panel_b(before), copied < whole, copied < blocks);
-    ++copied, filling = after(filling);
-    cp_async_commit();  // an empty group too: the wait counts groups
-  };
+  const int warp_row = warp / Shape::kInfo.warps_columns * Shape::kRows,
+            warp_column = warp % Shape::kInfo.warps_columns * Shape::kColumns;
+  const TilePart tile = locate<Shape>(g);
+  Copier<Shape> copier(g, tile, origin_of<Shape>(g, tile), ring);
+  Multiplier<Shape> multiplier(ring, g.slots * Shape::kSlot, warp_row, warp_column, lane);
 
   ptx::grid_wait();
   ptx::grid_release();
 #pragma unroll 1
-  for (int i = 0; i < kStages - 1; ++i) each_step<Shape::kSteps - 1>(copy), copied_all();
-  Multiplier<Shape> multiplier(tile.warp_row, tile.warp_column, lane);
-  cp_async_wait<kStages - 2>();
-  __syncthreads();
-  if constexpr (multiplier.kAhead) multiplier.read(ring, 0, 0);
-  unsigned parity = 0;
-#pragma unroll 1
-  for (int block = 0; block < blocks; ++block) {
-    // Said early and awaited late, so that the warps of an SM's quarter need not meet between their products.
-    const auto done = [&] {
-      cp_async_wait<kStages - 3>();  // the next block; the one after it is not committed yet
-      __syncwarp();
-      if (lane == 0) ptx::barrier_arrive(&met);
-    };
-    multiplier.block(ring + reading, copy, done, [&]() -> const unsigned char* {
-      copied_all();
-      await(&met, parity);
-      parity ^= 1, reading = after(reading);
-      return block + 1 < blocks ? ring + reading : nullptr;
-    });
+  for (int block = 0; block < kStages - 1 + kAhead; ++block) copier.start(block);
+  float add[Shape::kColumns / 8][2];
+  if constexpr (!Shape::kSplits) load_bias<T>(add, g, tile.column + warp_column, lane);
+  if constexpr (kAhead > 0) {
+    cp_async_wait<kStages - 1>();
+    multiplier.meet();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) multiplier.read(step);
   }
-  cp_async_wait<0>();
-  __syncthreads();  // the sums overwrite the slots
-  store_tile<Shape>(g, tile, multiplier.sums, ring + warp * Shape::kStaging);
+  typename Shape::Sums sums = {};
+#pragma unroll 1
+  for (int block = 0; block < copier.blocks; ++block) {
+    const bool more = block + kAhead < copier.blocks;
+    if (more) {
+      cp_async_wait<kStages - 2>();
+      multiplier.meet();
+    }
+    multiplier.multiply(sums, more);
+    copier.start(block + kStages - 1 + kAhead);
+  }
+  if constexpr (Shape::kSplits)
+    if (gridDim.y > 1) return add_tile_splits<Shape>(g, tile, warp_row, warp_column, sums);
+  if constexpr (Shape::kSplits) load_bias<T>(add, g, tile.column + warp_column, lane);  // registers are scarce before
+  __syncthreads();                                                                      // the sums overwrite the slots
+  const WarpStore<T, Shape> store{g, tile, warp_row, warp_column, ring + warp * (Shape::kSums / Shape::kWarps)};
+  if (g.plain)
+    store.plain(sums, add);
+  else
+    store.any(sums);
 }
 
 }  // namespace xgemm::matmul

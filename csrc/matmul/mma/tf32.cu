@@ -1,3 +1,9 @@
 #include "matmul/mma/launch.cuh"
 
-template void xgemm::matmul::launch_mma_type<float, 1>(const MmaPlan&, const MmaArguments&, cudaStream_t);
+namespace xgemm::matmul {
+
+void launch_mma_tf32(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream) {
+  launch_mma_type<float>(p, plan, counters, partials, stream);
+}
+
+}  // namespace xgemm::matmul

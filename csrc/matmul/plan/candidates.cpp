@@ -1,15 +1,21 @@
-// The candidates of all families but mma (mma.cpp) and wgmma (wgmma.cpp). Costs are microseconds of an H200 under load, fitted to
+// The candidates of all families but wgmma (wgmma.cpp). Costs are microseconds of an H200 under load, fitted to
 // benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs) unless a comment says otherwise.
 #include <algorithm>
 #include <string>
 
 #include "device/integer.h"
-#include "matmul/plan/least.h"
 #include "matmul/plan/plan.h"
 #include "matmul/simt/tile.h"
 
 namespace xgemm::matmul {
 namespace {
+
+/// Calls f(tile, info) for the tiles that `forced` does not leave out.
+template <class Tile, std::size_t kCount, class F>
+void each_tile(const Tiles<kCount>& tiles, std::string_view forced, const F& f) {
+  for (std::size_t i = 0; i < kCount; ++i)
+    if (!leaves_out_tile(forced, tiles[i].name)) f(static_cast<Tile>(i), tiles[i]);
+}
 
 /// Calls f(splits, each) for 1, 2, 4 ... splits of `units`, `each` units long.
 template <class F>
@@ -19,6 +25,16 @@ void each_halving(std::int64_t units, const F& f) {
     if (each == 1) return;
   }
 }
+
+/// Keeps the candidate of least time; of equal ones the first.
+template <class FamilyPlan>
+struct Least {
+  std::optional<FamilyPlan> best;
+  void offer(const FamilyPlan& plan) {
+    if (!best || plan.seconds < best->seconds) best = plan;
+  }
+  void consider(FamilyPlan plan, double us) { plan.seconds = 1e-6 * us, offer(plan); }
+};
 
 // CUDA cores. A launch; the time of loads by element relative to vectors.
 constexpr double kSimtLaunch = 3.42, kSimtElements = 2;
@@ -86,6 +102,9 @@ GemvPlan offer_sweep(const Question& q) {
 }
 
 constexpr double kFp64Launch = 1.12, kFp64Split = 0.0347;  // a launch; the last launch reads the sums of a split
+// mma: a launch; more of a k-block (times that) for an operand whose rows are loaded through registers by element, by 4 bytes a
+// quarter of it, by 8 an eighth; CTAs that share a tile's K meet.
+constexpr double kMmaLaunch = 1.01, kMmaElements = 1.17, kMmaMeeting = 2.06;
 // sliced: a launch; a cluster adds splits, in each wave; k-blocks loaded by element relative to quads; warps that have a tile
 // each: a CTA's start, and 16 k of all warps relative to 128 k that they share.
 constexpr double kSlicedLaunch = 0.96, kSlicedCluster = 2.17, kSlicedElements = 1.2, kApartStart = 2.19, kApartBlock = 0.945;
@@ -93,6 +112,20 @@ constexpr double kSlicedLaunch = 0.96, kSlicedCluster = 2.17, kSlicedElements = 
 constexpr double kTf32Launch = 1.08, kTf32Join = 0.7, kTransposed = 2.44;
 // bf16x3: a launch; a CTA shares a tile; a half warp's up to four partial sums; time with element-wise loads of B.
 constexpr double kBf16x3Launch = 2.57, kBf16x3Share = 0.896, kBf16x3Read = 0.548, kBf16x3Elements = 1.49;
+
+/// mma: multiples of bytes that an operand's rows start and end at.
+int aligned_bytes(const Problem& p, const OperandLines& x) {
+  const auto size = static_cast<int>(size_of(p.dtype));
+  return has_vectors(p, x, 16 / size) ? 16 : has_vectors(p, x, 2) ? 2 * size : size;
+}
+
+/// Half precision on mma: beyond, or with rows of whole cache lines, which TMA loads best, wgmma is faster.
+bool too_long_for_mma(const Problem& p, const MmaPlan& plan) {
+  constexpr std::int64_t kLongest = 1024, kLongestWhole = 384;
+  const bool whole =
+      (a_along_k(p) ? p.a.row_stride : p.a.col_stride) % 64 == 0 && (b_along_k(p) ? p.b.col_stride : p.b.row_stride) % 64 == 0;
+  return p.k > (plan.is_unaligned() || !whole ? kLongest : kLongestWhole);
+}
 
 /// tf32: whole cache lines of what TMA cannot load.
 TensorOperand place_tf32(const Problem& p, const OperandLines& x, bool along_k) {
@@ -202,6 +235,41 @@ std::optional<Fp64Plan> offer_fp64(const Question& q) {
       std::int64_t splits = std::min({blocks, kMostSplits, q.gpu.sm_count * ctas / tiles});
       for (; splits > 1; splits = ctas <= t.per_sm ? splits / 2 : 1) consider(ceil_div(blocks, splits));
     }
+  });
+  return least.best;
+}
+
+std::optional<MmaPlan> offer_mma(const Question& q) {
+  if (!q.legal.mma) return {};
+  const Problem& p = q.p;
+  const bool tf32 = p.dtype == DType::f32;
+  MmaPlan plan{};
+  plan.bytes_a = aligned_bytes(p, lines_of_a(p)), plan.bytes_b = aligned_bytes(p, lines_of_b(p));
+  if (!tf32 && q.forced.empty() && q.gpu.major == 9 && too_long_for_mma(p, plan)) return {};
+  double slower = 1;
+  for (const int bytes : {plan.bytes_a, plan.bytes_b})
+    slower += bytes == 16 ? 0 : bytes == 8 ? kMmaElements / 8 : bytes == 4 ? kMmaElements / 4 : kMmaElements;
+  const auto wanted = forced_splits(q.forced);
+  Least<MmaPlan> least;
+  each_tile<MmaTile>(kMmaTiles, q.forced, [&](MmaTile tile, TileInfo t) {
+    if (is_tf32(tile) != tf32) return;
+    t.block *= q.machine.mma_slower * slower, t.more *= q.machine.mma_slower * slower, plan.tile = tile;
+    const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches, blocks = ceil_div(p.k, t.k);
+    const auto consider = [&](std::int64_t most) {
+      plan.split_blocks = ceil_div(blocks, most), plan.splits = ceil_div(blocks, plan.split_blocks);
+      if (wanted && plan.splits != *wanted) return;
+      const bool meet = plan.splits > 1;
+      const std::int64_t sums = 4 * t.m * t.n;  // bytes of a CTA; written and read, they leave L2 between products
+      plan.partial_bytes = meet ? tiles * plan.splits * sums : 0, plan.counter_bytes = meet ? tiles * 8 : 0;
+      least.consider(plan, kMmaLaunch + (meet ? kMmaMeeting + q.join(static_cast<double>(sums)) : 0) +
+                               q.product(t, tiles, plan.splits, plan.split_blocks * t.k, q.machine.l2_async_bytes) +
+                               q.move(2 * static_cast<double>(plan.partial_bytes)));
+    };
+    constexpr std::int64_t kMostSplits = 512;
+    if (wanted) return tf32 && *wanted >= 1 && *wanted <= kMostSplits ? consider(*wanted) : void();
+    consider(1);
+    for (int ctas = 1; tf32 && ctas <= t.per_sm; ++ctas)  // an SM: CTAs that wait for each other run at the same time
+      for (std::int64_t splits = std::min(blocks, q.gpu.sm_count * ctas / tiles); splits > 1; splits /= 2) consider(splits);
   });
   return least.best;
 }

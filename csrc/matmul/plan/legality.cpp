@@ -25,9 +25,12 @@ bool serves_wgmma(const Problem& p) {
   return !fp32 || p.batches <= kMostLines / 16;  // matrices of parts and blocks of split_columns() stay below 2^31
 }
 
-/// mma.sync in TF32 loads operands where they lie.
-bool serves_mma_tf32(const Problem& p) {
-  return serves_fp32(p) && p.precision != Precision::highest && p.k >= 1 && has_unit_stride(p.a) && has_unit_stride(p.b);
+bool serves_mma(const Problem& p) {
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 30) - 4096;  // bytes of a row in 32 bits
+  const bool typed = is_half(p.dtype) || (serves_fp32(p) && p.precision != Precision::highest);
+  return typed && !p.gated && !p.wide_out && !p.factor && std::max({p.m, p.n, p.k}) < kLimit &&
+         ceil_div(p.m, 16) * ceil_div(p.n, 32) < kLimit / p.batches && (p.a.row_stride == 1 || p.a.col_stride == 1) &&
+         (p.b.row_stride == 1 || p.b.col_stride == 1);
 }
 
 /// The same by kernels that count in 32 bits.
@@ -56,8 +59,8 @@ bool serves_dot(const Problem& p) {
          (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
 }
 
-/// On 16-bit operands, whatever their strides.
-bool serves_mma(const Problem& p) {
+/// 16-bit operands, whatever their strides.
+bool serves_large(const Problem& p) {
   if (p.gated || p.batches > kMostLines) return false;
   return is_half(p.dtype) || (p.precision != Precision::ieee && serves_wgmma(p));
 }
@@ -71,6 +74,7 @@ const std::vector<std::string>& all_names() {
       for (const TileInfo& tile : tiles) found.emplace_back(tile.name);
     };
     family("simt", kSimtTiles), family("sliced", kSlicedTiles), family("fp64", kFp64Tiles), family("mma", kMmaTiles);
+    family("large", kLargeTiles);
     for (const TileInfo& tile : kSlicedTiles) found.push_back(std::string(tile.name) + "_apart");
     family("tf32", kTf32Tiles), family("bf16x3", kBf16x3Tiles), family("wgmma", kWgmmaTiles);
     return found;
@@ -94,8 +98,8 @@ Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forc
           .simt = asked("simt"),
           .fp64 = asked("fp64") && short_lines && p.dtype == DType::f64 && p.k <= kMostLines && rates_of(gpu).mma_f64 > 0 &&
                   (p.n > kGemvLines || !p.batch_invariant),  // gemv's order of additions does not depend on M either
-          .mma = asked("mma") && serves_mma(p),
-          .mma_tf32 = asked("mma") && short_lines && serves_mma_tf32(p),
+          .mma = asked("mma") && short_lines && p.k >= 1 && serves_mma(p),
+          .large = asked("large") && serves_large(p),
           .sliced = asked("sliced") && any_k && serves_sliced(p),
           .tf32 = asked("tf32") && tma && serves_fp32(p) && p.precision != Precision::highest,
           .bf16x3 = asked("bf16x3") && tma && serves_fp32(p),
@@ -119,7 +123,7 @@ std::optional<std::int64_t> forced_splits(std::string_view forced) {
 bool is_plan_name(std::string_view forced) {
   if (const auto slash = forced.find('/'); slash != forced.npos) {
     const std::string_view splits = forced.substr(slash + 1);
-    if (!forced.starts_with("fp64_") && !forced.starts_with("mma_")) return false;
+    if (!forced.starts_with("fp64_") && !forced.starts_with("mma_tf32_")) return false;
     if (splits.empty() || splits.find_first_not_of("0123456789") != splits.npos) return false;
   }
   return std::find(all_names().begin(), all_names().end(), without_splits(forced)) != all_names().end();
@@ -128,7 +132,7 @@ bool is_plan_name(std::string_view forced) {
 std::string plan_names() {
   std::string text;
   for (const auto& name : all_names()) text += (text.empty() ? "" : ", ") + name;
-  return text + " (fp64_<tile>/<splits> and mma_<tile>/<splits> also say the number of splits)";
+  return text + " (fp64_<tile>/<splits> and mma_tf32_<tile>/<splits> also say the number of splits)";
 }
 
 }  // namespace xgemm::matmul

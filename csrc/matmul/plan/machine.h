@@ -18,8 +18,8 @@ struct Machine {
   double join_bytes = 3.65e10;      ///< of a CTA: partial sums of splits, written and read
   double clock_hz{};                ///< under load
   double mma{}, fma{};              ///< as ArchitectureRates
-  /// Time of tiles on fp64 tensor cores and on CUDA cores (fp32; fp64), relative to an H200's.
-  double mma_f64_slower{1}, cuda_slower{1}, cuda_f64_slower{1};
+  /// Time of tiles on tensor cores (16 bits; fp64) and on CUDA cores (fp32; fp64), relative to an H200's.
+  double mma_slower{1}, mma_f64_slower{1}, cuda_slower{1}, cuda_f64_slower{1};
 };
 
 /// Multiply-adds a clock and SM: fp32 on CUDA cores; mma.sync of 16 bits with fp32 sums (of GeForce cards; their professional
@@ -51,7 +51,7 @@ inline Machine machine_of(const DeviceProperties& gpu) {
   const double clock = hopper || gpu.clock_hz <= 0 ? kH200Clock : 0.9 * gpu.clock_hz;
   machine.clock_hz = clock, machine.mma = rates.mma, machine.fma = rates.fma;
   const auto slower = [&](int of_h200, int rate) { return rate > 0 ? of_h200 * kH200Clock / (rate * clock) : 1; };
-  machine.mma_f64_slower = slower(kH200Rates.mma_f64, rates.mma_f64);
+  machine.mma_slower = slower(kH200Rates.mma, rates.mma), machine.mma_f64_slower = slower(kH200Rates.mma_f64, rates.mma_f64);
   machine.cuda_slower = slower(kH200Rates.fma, rates.fma), machine.cuda_f64_slower = slower(kH200Rates.fma_f64, rates.fma_f64);
   if (!hopper) machine.l2_async_bytes *= clock * gpu.sm_count / (kH200Clock * 132);
   if (gpu.memory_bytes_per_second <= 0) return machine;

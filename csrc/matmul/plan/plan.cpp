@@ -16,8 +16,9 @@ Candidate fastest(const Question& q) {
   };
   consider(offer_fp64(q)), consider(offer_mma(q)), consider(offer_sliced(q));
   consider(offer_tf32(q)), consider(offer_bf16x3(q)), consider(offer_wgmma(q));
+  if (!is_hopper(q) || !q.forced.empty()) consider(offer_large(q));
   const std::optional<Candidate> cuda = offer_cuda_cores(q);
-  if (!best && !cuda) return *offer_mma({q.p, q.gpu}, true);
+  if (!best && !cuda) return *offer_large({q.p, q.gpu});  // serves every problem of half precision
   const bool always =
       !q.forced.empty() || (is_hopper(q) && is_half(q.p.dtype)) || (q.p.dtype == DType::f64 && q.p.n > kGemvLines);
   return best && (!cuda || always || seconds(*best) <= seconds(*cuda)) ? *best : *cuda;
@@ -28,8 +29,8 @@ Candidate fastest(const Question& q) {
 Candidate fastest_invariant(const Question& q) {
   const auto offer = [](const Question& x) -> std::optional<Candidate> {
     if (const auto wgmma = offer_wgmma(x)) return *wgmma;
-    const auto mma = is_hopper(x) && !is_half(x.p.dtype) ? std::nullopt : offer_mma(x, true);
-    return mma ? std::optional<Candidate>(*mma) : std::nullopt;
+    const auto large = is_hopper(x) && !is_half(x.p.dtype) ? std::nullopt : offer_large(x);
+    return large ? std::optional<Candidate>(*large) : std::nullopt;
   };
   const Problem many_rows = with_many_rows(q.p);
   const Question many(many_rows, q.gpu);
@@ -45,7 +46,7 @@ Candidate fastest_invariant(const Question& q) {
 /// Kernels that take any strides. fp64's tiles are always faster than CUDA cores, and so for any M.
 Candidate plain(const Question& q) {
   if (const auto fp64 = offer_fp64(q)) return *fp64;
-  if (is_half(q.p.dtype)) return *offer_mma({q.p, q.gpu}, true);
+  if (const auto large = is_half(q.p.dtype) ? offer_large({q.p, q.gpu}) : std::nullopt) return *large;
   return *offer_cuda_cores(q);
 }
 

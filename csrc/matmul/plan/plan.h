@@ -10,6 +10,7 @@
 #include "matmul/bf16x3/plan.h"
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
+#include "matmul/mma/large.h"
 #include "matmul/mma/plan.h"
 #include "matmul/plan/roofline.h"
 #include "matmul/simt/plan.h"
@@ -19,7 +20,7 @@
 
 namespace xgemm::matmul {
 
-using Candidate = std::variant<SimtPlan, GemvPlan, Fp64Plan, MmaPlan, SlicedPlan, Tf32Plan, Bf16x3Plan, WgmmaPlan>;
+using Candidate = std::variant<SimtPlan, GemvPlan, Fp64Plan, MmaPlan, LargePlan, SlicedPlan, Tf32Plan, Bf16x3Plan, WgmmaPlan>;
 
 inline double seconds(const Candidate& c) {
   return std::visit([](const auto& plan) { return plan.seconds; }, c);
@@ -40,8 +41,8 @@ Plan make_plain_plan(const Problem& p, const DeviceProperties& gpu, std::string_
 
 // `forced`: as in make_plan; of wgmma, a tile that cannot do the problem leaves the choice free.
 std::optional<Fp64Plan> offer_fp64(const Question& q);
-/// `all`: also what other families do faster on this GPU. Then it serves every problem of half precision.
-std::optional<MmaPlan> offer_mma(const Question& q, bool all = false);
+std::optional<MmaPlan> offer_mma(const Question& q);
+std::optional<LargePlan> offer_large(const Question& q);
 std::optional<SlicedPlan> offer_sliced(const Question& q);
 std::optional<Tf32Plan> offer_tf32(const Question& q);
 std::optional<Bf16x3Plan> offer_bf16x3(const Question& q);

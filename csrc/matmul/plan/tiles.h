@@ -62,34 +62,27 @@ inline constexpr Tiles<4> kFp64Tiles{{
     {"fp64_16x64", 16, 64, 16, 3, 0.258, 0.2, 0.123},     // few rows, small products
 }};
 
-/// mma.sync: 16-bit operands in place, packed or split in parts, then fp32 in TF32; costs by the device's rates (plan/mma.cpp).
-enum class MmaTile : std::uint8_t {
-  t128x256,
-  t128x128,
-  t64x64,
-  t16x64,
-  x2_128x128,
-  x2_64x64,
-  tf32_64x64,
-  tf32_128x64,
-  tf32_64x128
-};
-inline constexpr Tiles<9> kMmaTiles{{
-    {"mma_128x256", 128, 256, 64, 1},     // the least shared-memory and L2 traffic per product
-    {"mma_128x128", 128, 128, 64, 1},     // fewer columns
-    {"mma_64x64", 64, 64, 64, 3},         // few tiles; unaligned rows
-    {"mma_16x64", 16, 64, 64, 4},         // the same, few rows
-    {"mma_x2_128x128", 128, 128, 32, 1},  // fp32 in two parts
-    {"mma_x2_64x64", 64, 64, 32, 1},      // the same, few tiles
-    {"mma_tf32_64x64", 64, 64, 32, 3},    // few rows or columns, one wave
-    {"mma_tf32_128x64", 128, 64, 32, 2},  // short K, batches
-    {"mma_tf32_64x128", 64, 128, 32, 2},  // a large B
+/// mma.sync: half precision, then fp32 in TF32.
+enum class MmaTile : std::uint8_t { t16x64, t64x64, tf32_64x64, tf32_128x64, tf32_64x128 };
+inline constexpr Tiles<5> kMmaTiles{{
+    {"mma_16x64", 16, 64, 64, 4, 0.295, 0.199, 0.169},  // few rows
+    {"mma_64x64", 64, 64, 64, 4, 0.427, 0.373, 0.222},
+    {"mma_tf32_64x64", 64, 64, 32, 3, 0.379, 0.363, 0.291},  // few rows or columns, one wave
+    {"mma_tf32_128x64", 128, 64, 32, 2, 1.09, 0.49, 0.42},   // short K, batches
+    {"mma_tf32_64x128", 64, 128, 32, 2, 1.32, 0.485, 0.44},  // a large B
 }};
-constexpr bool has_two_parts(MmaTile t) { return t == MmaTile::x2_128x128 || t == MmaTile::x2_64x64; }
 constexpr bool is_tf32(MmaTile t) { return t >= MmaTile::tf32_64x64; }
-constexpr bool takes_any_rows(MmaTile t) {
-  return t == MmaTile::t64x64 || t == MmaTile::t16x64 || is_tf32(t);
-}  ///< unaligned ones
+
+/// mma.sync on 16-bit operands, packed or split where they must be (mma/large.cuh); costs by the device's rates (large.cpp).
+enum class LargeTile : std::uint8_t { t128x256, t128x128, t64x64, x2_128x128, x2_64x64 };
+inline constexpr Tiles<5> kLargeTiles{{
+    {"large_128x256", 128, 256, 64, 1},     // the least shared-memory and L2 traffic per product
+    {"large_128x128", 128, 128, 64, 1},     // fewer columns
+    {"large_64x64", 64, 64, 64, 3},         // few tiles
+    {"large_x2_128x128", 128, 128, 32, 1},  // fp32 in two parts
+    {"large_x2_64x64", 64, 64, 32, 1},      // the same, few tiles
+}};
+constexpr bool has_two_parts(LargeTile t) { return t >= LargeTile::x2_128x128; }
 
 /// wgmma in TF32.
 enum class Tf32Tile : std::uint8_t { t128x256x32, t128x128x32, t64x128x64, t64x64x128 };
@@ -121,6 +114,8 @@ constexpr const TileInfo& info(SimtTile t) { return kSimtTiles[static_cast<std::
 constexpr const TileInfo& info(SlicedTile t) { return kSlicedTiles[static_cast<std::size_t>(t)]; }
 constexpr const TileInfo& info(Fp64Tile t) { return kFp64Tiles[static_cast<std::size_t>(t)]; }
 constexpr const TileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::size_t>(t)]; }
+constexpr const TileInfo& info(LargeTile t) { return kLargeTiles[static_cast<std::size_t>(t)]; }
+constexpr int large_slot_bytes(LargeTile t, int parts) { return 2 * parts * info(t).k * (info(t).m + info(t).n); }
 constexpr const TileInfo& info(Tf32Tile t) { return kTf32Tiles[static_cast<std::size_t>(t)]; }
 constexpr const TileInfo& info(Bf16x3Tile t) { return kBf16x3Tiles[static_cast<std::size_t>(t)]; }
 constexpr const TileInfo& info(WgmmaTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }

@@ -14,7 +14,6 @@
 // Floor: 2 m n k flop at 128 FMA per cycle and SM (67 TFLOP/s on an H200); bytes of A, B and out once. Per k, a thread reads
 // tm + tn floats of shared memory for tm * tn multiply-adds.
 #pragma once
-#include "device/ptx/grid.cuh"
 #include "device/warp.cuh"
 #include "matmul/fp16_split/line_scale.cuh"
 #include "matmul/gemv/compensated.cuh"
@@ -228,7 +227,6 @@ __global__ void __launch_bounds__(256) simt_finish(const __grid_constant__ SimtA
   const Problem& p = args.problem;
   const std::int64_t matrix = p.m * p.n, count = p.batches * matrix;
   const Acc* partial = static_cast<const Acc*>(args.partial);
-  ptx::grid_wait();
   for (std::int64_t i = blockIdx.x * std::int64_t{256} + threadIdx.x; i < count; i += gridDim.x * std::int64_t{256}) {
     const std::int64_t batch = i / matrix, within = i - batch * matrix, row = within / p.n, col = within - row * p.n;
     Acc sum = partial[i];
@@ -240,8 +238,7 @@ __global__ void __launch_bounds__(256) simt_finish(const __grid_constant__ SimtA
         sum = total.value();
       }
     }
-#pragma unroll 8  // loads at once
-    for (std::int64_t chunk = 1; chunk < (args.exact ? 1 : args.chunks); ++chunk) sum += partial[chunk * count + i];
+    for (std::int64_t chunk = 1; chunk < args.chunks && !args.exact; ++chunk) sum += partial[chunk * count + i];
     const Acc x = make_epilogue<T, Acc>(p, batch).exact(sum, row, col);
     if (p.wide_out)
       static_cast<Acc*>(p.out)[i] = x;

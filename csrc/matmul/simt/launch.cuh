@@ -84,8 +84,8 @@ template <class T>
 void launch_finish(const SimtArguments& args, cudaStream_t stream) {
   const Problem& p = args.problem;
   if (args.splits == 1) return;
-  const std::int64_t count = p.batches * p.m * p.n, blocks = std::min<std::int64_t>((count + 255) / 256, 65536);
-  enqueue(simt_finish<T>, {.blocks = {static_cast<unsigned>(blocks)}, .threads = {256}, .early = true}, stream, args);
+  const std::int64_t count = p.batches * p.m * p.n, blocks = (count + 255) / 256;
+  simt_finish<T><<<static_cast<unsigned>(blocks < 65536 ? blocks : 65536), 256, 0, stream>>>(args);
 }
 
 template <class T>

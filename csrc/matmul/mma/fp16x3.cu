@@ -1,3 +1,0 @@
-#include "matmul/mma/launch.cuh"
-
-template void xgemm::matmul::launch_mma_type<half, 2>(const MmaPlan&, const MmaArguments&, cudaStream_t);

@@ -1,0 +1,115 @@
+"""Products on 16-bit operands by mma.sync (large_*), for every GPU from sm_80 on; on Hopper where they are named."""
+
+import pytest
+import torch
+from common import misaligned, poison, randn, tile_names, transposed
+from matmul_tiles import check_batches, check_graph, check_nan_and_inf, small_cases
+from test_matmul import HALVES, TF32_BOUND, check, forced, matmul, reference
+
+import torch_ext
+
+ALL = tile_names("large")
+TWO_PARTS = [name for name in ALL if "_x2_" in name]
+TILES = [name for name in ALL if name not in TWO_PARTS]
+EDGES = [(1, 1, 1), (63, 65, 63), (127, 129, 64), (129, 127, 65), (128, 256, 128), (257, 300, 1000), (16, 512, 4096)]
+
+pytestmark = pytest.mark.cuda
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("dtype", HALVES)
+def test_small_case_of_every_tile(tile: str, dtype: torch.dtype) -> None:
+    with forced(tile):
+        for a, b in small_cases(dtype):
+            check(misaligned(a), b)  # a copy
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("tile", TWO_PARTS)
+def test_small_case_of_two_parts(tile: str) -> None:
+    with forced(tile):
+        for a, b in small_cases(torch.float32):
+            check(a, misaligned(b))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("shape", EDGES, ids=str)
+def test_all_tiles_give_the_same_bits_in_batch_invariant_mode(
+    dtype: torch.dtype, shape: tuple[int, int, int], batch_invariant: None
+) -> None:
+    m, n, k = shape
+    a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
+    with forced(TILES[0]):
+        out = check(a, b)
+    for tile in TILES[1:]:
+        with forced(tile):
+            for x, y in ((a, b), (transposed(a), b), (a, transposed(b)), (misaligned(a), transposed(b))):
+                poison("cuda", megabytes=2)
+                assert torch.equal(matmul(x, y), out), (tile, x.stride(), y.stride())
+
+
+@pytest.mark.parametrize("tile", TWO_PARTS)
+@pytest.mark.parametrize("shape", EDGES, ids=str)
+def test_two_parts_have_sgemms_error(tile: str, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    with forced(tile):
+        for scale in (1.0, 1e-30, 1e30):
+            check(randn(m, k, device="cuda") * scale, randn(k, n, device="cuda") / scale)
+        a = randn(m, k, device="cuda") * 10 ** (12 * torch.rand(m, k, device="cuda") - 6)  # some elements are lossy
+        check(a, transposed(randn(k, n, device="cuda")))
+        whole = torch.randint(-8, 9, (m, k), device="cuda").float(), torch.randint(-8, 9, (k, n), device="cuda").float()
+        assert torch.equal(matmul(*whole), (whole[0].double() @ whole[1].double()).float())
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("shape", EDGES, ids=str)
+def test_one_part_is_as_good_as_tf32(tile: str, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = randn(m, k, device="cuda") * 1e-20, randn(k, n, device="cuda") * 1e25
+    with forced(tile):
+        out = torch_ext.matmul(a, b, precision="high")
+    exact, scale = reference(a, b)
+    assert ((out.double() - exact).abs() <= TF32_BOUND * scale).all()
+
+
+@pytest.mark.parametrize("tile", ALL)
+def test_batches_graphs_and_special_values(tile: str) -> None:
+    dtype = torch.float32 if tile in TWO_PARTS else torch.bfloat16
+    with forced(tile):
+        check_batches(dtype)
+        check_graph(dtype)
+        check_nan_and_inf(dtype, 1000)
+
+
+@pytest.mark.parametrize("tile", ALL)
+@pytest.mark.parametrize("n", [64, 67])
+def test_what_is_fused(tile: str, n: int) -> None:
+    """Against the parts in fp32: bias, activation, residual, C; a gated product by two launches."""
+    dtype = torch.float32 if tile in TWO_PARTS else torch.float16
+    x, w, up = (randn(*shape, dtype=dtype, device="cuda") for shape in ((3, 70, 136), (n, 136), (n, 136)))
+    bias, residual = randn(n, dtype=dtype, device="cuda"), randn(3, 70, n, dtype=dtype, device="cuda")
+    c = randn(n, 210, dtype=dtype, device="cuda").mT
+    error = {torch.float32: 1e-4, torch.float16: 3e-2}[dtype]
+    functional = torch.nn.functional
+    with forced(tile):
+        fused = torch.ops.xgemm.linear(x, w, bias, activation="gelu", residual=residual)
+        added = torch.ops.xgemm.addmm(c, x.flatten(0, 1), w.mT, beta=0.5, alpha=-2)
+        gated = torch.ops.xgemm.gated_linear(x, w, up, activation="silu")
+    x, w, up, bias, residual, c = (t.double() for t in (x, w, up, bias, residual, c))
+    wanted = functional.gelu(x @ w.mT + bias) + residual
+    torch.testing.assert_close(fused.double(), wanted, rtol=error, atol=error)
+    torch.testing.assert_close(added.double(), 0.5 * c - 2 * (x.flatten(0, 1) @ w.mT), rtol=error, atol=error)
+    torch.testing.assert_close(gated.double(), functional.silu(x @ w.mT) * (x @ up.mT), rtol=error, atol=30 * error)
+
+
+def test_half_precision_without_a_unit_stride_or_a_k() -> None:
+    """No family but this one takes them."""
+    for dtype in HALVES:
+        a, b = (
+            randn(60, 2 * 70, dtype=dtype, device="cuda")[:, ::2],
+            randn(2 * 90, 70, dtype=dtype, device="cuda")[::2].mT,
+        )
+        check(a, b)
+        assert not matmul(a[:, :0], b[:0]).any()
+        check(randn(2000, 9, dtype=dtype, device="cuda")[:, ::3], randn(3, 5, dtype=dtype, device="cuda"))
