@@ -298,21 +298,20 @@ def test_every_kernel_and_split_of_cuda_cores_gives_the_same_bits(
 @pytest.mark.parametrize(
     ("n", "k"), [(1, 1), (3, 7), (768, 768), (37, 4099), (1000, 1024), (131, 14336), (5, 100000), (4096, 512)]
 )
-def test_dot_takes_any_layout(n: int, k: int) -> None:
-    """1 to 4 rows or columns; of one layout they add in one order."""
+def test_dot_adds_in_one_order(n: int, k: int) -> None:
+    """1 to 4 rows or columns, in any layout."""
     a, w = randn(4, k, device="cuda"), randn(n, k, device="cuda")
     apart = torch.full((n, 2 * k + 3), math.nan, device="cuda")[:, 3 : k + 3].copy_(w)  # contiguous along k alone
     with forced("dot"):
         out = check(a, w.mT)
-        for m in (1, 2, 3, 4):
-            assert torch.equal(matmul(a[:m], w.mT), out[:m]), m
-            assert torch.equal(matmul(w, a[:m].mT), out[:m].mT), m
-            for x in (misaligned(a), sliced(a), transposed(a)):
-                for y in (w, misaligned(w), apart):
-                    assert torch.equal(check(x[:m], y.mT), matmul(x[:m], y.mT)), m
-                    check(y, x[:m].mT)
-        check(w, a[3])
-        batched = matmul(a.expand(3, 4, k), torch.stack([w, 2 * w, w]).mT)
+        for x in (a, misaligned(a), sliced(a), transposed(a)):
+            for y in (w, misaligned(w), apart):
+                for m in (1, 2, 3, 4):
+                    assert torch.equal(matmul(x[:m], y.mT), out[:m]), m
+                    assert torch.equal(matmul(y, x[:m].mT), out[:m].mT), m
+                assert torch.equal(matmul(x[3], y.mT), out[3])
+                assert torch.equal(matmul(y, x[3]), out[3])
+        batched = matmul(a.expand(3, 4, k), torch.stack([w, 2 * w, apart]).mT)
         assert torch.equal(batched, torch.stack([out, 2 * out, out]))
 
 
@@ -328,8 +327,8 @@ def test_dot_has_nan_and_inf_where_torch_has_them(rows: int) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("precision", ["highest", "ieee"])
-def test_dot_is_taken_for_few_rows(precision: str) -> None:
+@pytest.mark.parametrize("precision", ["highest", "ieee", "high", "medium"])
+def test_dot_is_taken_for_few_rows_of_any_precision(precision: str) -> None:
     a, w = randn(4, 1024, device="cuda"), randn(1000, 1024, device="cuda")
     with forced("dot"):
         out = matmul(a, w.mT)
@@ -595,9 +594,10 @@ def worse_than_sgemm(
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(
-    ("kernel", "k"), [*(("dot", k) for k in (1, 16, 64, 300, 766, 2000)), *(("gemv", k) for k in (1, 16, 64, 255))]
+    ("kernel", "k"), [*(("dot", k) for k in (1, 16, 64, 256, 1024, 8192)), *(("gemv", k) for k in (1, 16, 64, 255))]
 )
 def test_few_rows_are_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
+    # Each lane of dot rounds its own first product, which shows in sums of one or two products: 1.04 measured at 256.
     allowed = {"rows 15": 1.05, **({"sparse": 1.1} if kernel == "dot" and k >= 256 else {})}  # few columns are its norm
     assert not worse_than_sgemm(kernel, 4, 3000, k, "nt" if kernel == "dot" else "nn", allowed)
     assert not worse_than_sgemm(kernel, 1, 3000, k + 1, "nt" if kernel == "dot" else "tn", allowed)

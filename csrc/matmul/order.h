@@ -34,9 +34,8 @@ inline constexpr int kDotBlockWarps = 4, kDotMaxWarps = 16;
 /// has work. Part of the order of additions.
 int dot_warps(std::int64_t lines, std::int64_t k);
 
-/// Up to this K a sum may have so few products that each one's rounding shows, and a line of dot's large operand may have less
-/// than a warp: dot_lanes(k) lanes, for a few loads of each.
-inline constexpr std::int64_t kDotShort = 767;
+/// Up to this K, a line of dot's large operand may have less than a warp: dot_lanes(k) lanes, for a few loads of each.
+inline constexpr std::int64_t kDotShort = 256;
 int dot_lanes(std::int64_t k);
 
 /// gemv/sweep.cuh: most strips of k (and so warps) of a block, its columns, and k of a warp's step.

@@ -3,13 +3,14 @@
 //
 //   With few rows, w is B and its lines are columns; with few columns, w is A and its lines are rows; x is the other operand,
 //   of any strides.
-//   Group   dot_warps(lines, k) warps, or for a short K dot_lanes(k) lanes, multiply kLines lines of w at a time by all of x.
-//   Lane    quads of k, a group's lanes apart: 16-byte loads of w that bypass L1, kAhead per line in flight; x comes from L1, by
-//           element where its quads are no aligned accesses. Unless those of w are, a lane's "quad" is four elements, a group's
-//           lanes apart, so that a warp's loads of 4 bytes are neighbours.
-//   Order   quad q of k belongs to lane q % lanes of warp q / lanes % warps, which adds its quads' elements i = 0..3 to sum i
-//           (unaligned: all to one), in order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order.
-//   Error   compensated.cuh: rounding errors of the last additions are kept, for a short K those of all products.
+//   Group   dot_lanes(k) lanes, or dot_warps(lines, k) warps, multiply kLines lines of w at a time by all of x.
+//   Lane    quads of k, a group's lanes apart: 16-byte loads of w that bypass L1, kAhead per line in flight; x comes from L1, or
+//           from shared memory where it is not along k. If K is not a multiple of 4, only the first line is aligned: a lane's
+//           "quad" is then four elements, a group's lanes apart, so that a warp's loads of 4 bytes are neighbours.
+//   Order   quad q of k belongs to lane q % lanes of warp q / lanes % warps, which adds its quads' elements i = 0..3 to sum i, in
+//           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. It depends on N and K alone.
+//   Error   compensated.cuh: rounding errors of the last additions are kept, for a short K those of the first quad, and for one
+//           in lines of less than a warp those of all.
 //
 // Floor: bytes of w once. In flight: kLines * kAhead * 512 bytes per warp; 4.3 TB/s needs 32 KiB per SM.
 #pragma once
@@ -26,157 +27,80 @@ namespace xgemm::matmul {
 struct DotArguments {
   Problem problem;
   bool stream_b;   ///< few rows: w is B (else few columns: w is A)
-  bool x_quads;    ///< x's quads are aligned accesses
-  int lanes;       ///< of a line: less than a warp's only with DotKind::kShort
+  int lanes;       ///< of a line: less than a warp's only with Exact::all
   int warps;       ///< per group
+  int pitch;       ///< floats of a line of x in shared memory
   unsigned tiles;  ///< blocks per batch
-};
-
-/// One instance: for up to kX lines of x. kQuads: those of w are aligned accesses, wholly in bounds; else any alignment. kShort:
-/// K is at most kDotShort.
-template <int kXLines, bool kQuadLoads, bool kShortK>
-struct DotKind {
-  static constexpr int kX = kXLines, kLines = kQuadLoads && kX == 4 ? 2 : kX;  ///< lines of x; of w per group
-  static constexpr bool kQuads = kQuadLoads, kShort = kShortK;
-  /// Quads of each line that a lane has in flight (measured, docs/log/matmul.md). Single elements: few, to save registers.
-  static constexpr int kAhead = kX == 1 || (kQuads && kX == 2) ? 4 : kQuads || kX == 2 ? 2 : 1;
-  static constexpr int kSums = kQuads ? 4 : 1;                               ///< of a lane, to which a quad's elements are added
-  static constexpr int kMostWarps = kShort ? kDotBlockWarps : kDotMaxWarps;  ///< of a block
 };
 
 namespace dot {
 
-using Quad = Vector<float, 4>;
+/// Below kExact, a sum may have so few products that each one's rounding shows; below kJoins, that of the lanes' and warps'
+/// sums.
+inline constexpr std::int64_t kExact = 768, kJoins = 2048;
 
-/// Below kJoins, rounding of the lanes' and warps' sums may show.
-inline constexpr std::int64_t kJoins = 2048;
+/// How a quad is loaded: one aligned access (whole quads only); the same elements one at a time (any strides and alignment);
+/// elements 32 apart (K not a multiple of 4; any strides).
+enum class Loads { vectors, elements, strided };
 
-/// One line of an operand along k.
-template <bool kQuads>
+/// Products whose rounding error is kept: none, those of a lane's first quad if K is below kExact, all for K up to kDotShort.
+enum class Exact { none, first, all };
+
+/// Quads of each line that a lane has in flight (measured, docs/log/matmul.md). Single elements: few, to save registers.
+template <int kX, int kLines, Loads kLoads>
+inline constexpr int kAhead = kLoads == Loads::strided && kX > 1                      ? 4 / kLines
+                              : kLoads == Loads::elements || (kX != 2 && kLines == 2) ? 2
+                                                                                      : 4;
+
+/// One line of an operand along k. kWhole: all elements of the quad are in bounds.
+template <Loads kLoads>
 struct Line {
   const float* data;
   std::int64_t stride;
-  int lanes;     ///< unless kQuads: how far apart a quad's elements are
-  bool aligned;  ///< kQuads: are the line's quads aligned accesses?
+  int lanes;  ///< strided: how far apart a quad's elements are
 
-  /// kOnce: read once, so need not allocate in L1. kWhole: all elements of the quad are in bounds.
-  template <bool kOnce, bool kWhole>
-  __device__ __forceinline__ Quad load(int quad, [[maybe_unused]] std::int64_t k) const {
+  /// For w, which is read once: need not allocate in L1.
+  template <bool kWhole>
+  __device__ __forceinline__ Vector<float, 4> stream(int quad, [[maybe_unused]] std::int64_t k) const {
+    if constexpr (kLoads == Loads::vectors) return stream_vector(data + std::int64_t{4} * quad);
+    return load<kWhole>(quad, k);  // four lanes share a sector: L1 has to keep it
+  }
+
+  template <bool kWhole>
+  __device__ __forceinline__ Vector<float, 4> load(int quad, [[maybe_unused]] std::int64_t k) const {
     const std::int64_t first = std::int64_t{4} * quad;
-    if constexpr (kQuads) {
-      if constexpr (kOnce) return stream_vector(data + first);
-      if (aligned) return load_vector<4>(data + first);
-      return {{data[first * stride], data[(first + 1) * stride], data[(first + 2) * stride], data[(first + 3) * stride]}};
-    } else {
+    if constexpr (kLoads == Loads::vectors) {
+      return load_vector<4>(data + first);
+    } else if constexpr (kLoads == Loads::strided) {
       const std::int64_t at = first - 3 * (quad % lanes), step = lanes * stride;
       const float* const from = data + at * stride;
-      Quad v;
+      Vector<float, 4> v;
 #pragma unroll
       for (int i = 0; i < 4; ++i) v[i] = kWhole || at + lanes * i < k ? from[i * step] : 0.f;
+      return v;
+    } else {
+      Vector<float, 4> v;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[i] = first + i < k ? data[(first + i) * stride] : 0.f;
       return v;
     }
   }
 };
 
-/// A lane's sums, and what short_k keeps of their rounding.
-template <class Kind>
-struct LaneSums {
-  static constexpr int kX = Kind::kX, kLines = Kind::kLines, kSums = Kind::kSums;
-  float sums[kLines][kX][kSums] = {}, off[kLines][kX] = {};
-
-  template <bool kWhole>
-  __device__ __forceinline__ void add(const Line<Kind::kQuads> (&w)[kLines], const Line<Kind::kQuads> (&x)[kX], int quad,
-                                      int step, int quads, std::int64_t k) {
-    constexpr int kAhead = Kind::kAhead;
-    // Quads out of bounds repeat the last one: a condition would separate the loads, which must be in flight together.
-    const auto at = [&](int u) { return min(quad + u * step, quads - 1); };
-    const auto here = [&](int u) { return kWhole || u == 0 || quad + u * step < quads; };
-    Quad of_w[kAhead][kLines], of_x[Kind::kShort ? kAhead : 1][kX];
-#pragma unroll
-    for (int u = 0; u < kAhead; ++u)
-#pragma unroll
-      for (int r = 0; r < kLines; ++r) of_w[u][r] = w[r].template load<true, kWhole>(at(u), k);
-    if constexpr (Kind::kShort) {  // few rounds of loads: those of x are in flight together, too
-#pragma unroll
-      for (int u = 0; u < kAhead; ++u)
-#pragma unroll
-        for (int j = 0; j < kX; ++j) of_x[u][j] = x[j].template load<false, kWhole>(at(u), k);
-    }
-#pragma unroll
-    for (int u = 0; u < kAhead; ++u)
-#pragma unroll
-      for (int j = 0; j < kX; ++j) {
-        if constexpr (!Kind::kShort) of_x[0][j] = x[j].template load<false, kWhole>(at(u), k);
-        if (Kind::kShort || here(u)) {
-#pragma unroll
-          for (int r = 0; r < kLines; ++r)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              float& sum = sums[r][j][i % kSums];
-              if constexpr (Kind::kShort)  // products out of bounds are 0 * 0
-                off[r][j] = plus(off[r][j], add_product(sum, here(u) ? of_x[u][j][i] : 0.f, here(u) ? of_w[u][r][i] : 0.f));
-              else
-                sum = fmaf(of_x[0][j][i], of_w[u][r][i], sum);
-            }
-        }
-      }
-  }
-  /// The sum for line r of w and line j of x over `lanes` lanes, in every one of them; `joins`: with the additions' rounding.
-  __device__ __forceinline__ Compensated of_lanes(int r, int j, int lanes, bool joins) const {
-    const float(&s)[kSums] = sums[r][j];
-    Compensated own{s[0], off[r][j]};
-    if (joins) {
-      if constexpr (kSums == 4) {
-        own.add({s[1], 0});
-        own.add(Compensated::of(s[2], s[3]));
-      }
-      return warp_sum(own, lanes);
-    }
-    if constexpr (kSums == 4) own.sum = plus(plus(s[0], s[1]), plus(s[2], s[3]));
-    own.sum = warp_reduce(own.sum, [](float a, float b) { return plus(a, b); });
-    return own;
-  }
-};
-
-/// Adds up the warps' sums of each group and stores them: `store(sum, line of x, line of w)`.
-template <class Kind, class Store>
-__device__ __forceinline__ void join_warps(const LaneSums<Kind>& sums, bool joins, int warps, int groups, const Store& store) {
-  constexpr int kX = Kind::kX, kLines = Kind::kLines;
-  __shared__ Compensated of_warps[kDotMaxWarps][kX][kLines];
-  const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll
-  for (int j = 0; j < kX; ++j)
-#pragma unroll
-    for (int r = 0; r < kLines; ++r) {
-      const Compensated own = sums.of_lanes(r, j, kWarpSize, joins);
-      if (thread % kWarpSize == 0) of_warps[thread / kWarpSize][j][r] = own;
-    }
-  __syncthreads();
-  const int here = groups * kLines, j = thread / here, line = thread % here;
-  if (j >= kX) return;
-  Compensated total = of_warps[line / kLines * warps][j][line % kLines];
-  for (int i = 1; i < warps; ++i) {
-    const Compensated& more = of_warps[line / kLines * warps + i][j][line % kLines];
-    if (joins)
-      total.add(more);
-    else
-      total.sum = plus(total.sum, more.sum);
-  }
-  store(total, j, line);
-}
-
 }  // namespace dot
 
-template <class Kind>
-__global__ void __launch_bounds__(32 * Kind::kMostWarps) dot_kernel(const __grid_constant__ DotArguments args) {
-  using Line = dot::Line<Kind::kQuads>;
-  constexpr int kX = Kind::kX, kLines = Kind::kLines, kAhead = Kind::kAhead;
+/// kStaged: x is copied to shared memory.
+template <int kX, int kLines, dot::Loads kLoads, dot::Exact kExact, bool kStaged>
+__global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_constant__ DotArguments args) {
+  using Quad = Vector<float, 4>;
+  constexpr int kAhead = dot::kAhead<kX, kLines, kLoads>;
   const Problem& p = args.problem;
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
-  const int lanes = Kind::kShort ? args.lanes : kWarpSize, own_lane = lane % lanes,
-            part = Kind::kShort ? 0 : warp % args.warps;  // of a group's warps
-  const int groups = static_cast<int>(blockDim.x) / (lanes * (Kind::kShort ? 1 : args.warps)),
-            group = Kind::kShort ? thread / lanes : warp / args.warps;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  constexpr bool kShort = kExact == dot::Exact::all;
+  const int lanes = kShort ? args.lanes : kWarpSize, own_lane = kShort ? lane % lanes : lane;
+  const int part = warp % args.warps;
+  const int groups = static_cast<int>(blockDim.x) / (kShort ? lanes : kWarpSize * args.warps),
+            group = kShort ? static_cast<int>(threadIdx.x) / lanes : warp / args.warps;
   const unsigned batch = blockIdx.x / args.tiles;
   const std::int64_t first_line = static_cast<std::int64_t>(blockIdx.x % args.tiles) * groups * kLines;
   const std::int64_t lines = args.stream_b ? p.n : p.m;
@@ -190,47 +114,159 @@ __global__ void __launch_bounds__(32 * Kind::kMostWarps) dot_kernel(const __grid
   std::int64_t w_batch = 0, x_batch = 0;
   each_batch_dim(p, batch,
                  [&](int d, std::int64_t at) { w_batch += at * wo.batch_stride[d], x_batch += at * xo.batch_stride[d]; });
-  Line w[kLines], x[kX];
+  dot::Line<kLoads> w[kLines], x[kX];
 #pragma unroll
-  for (int r = 0; r < kLines; ++r)
-    w[r] = {static_cast<const float*>(wo.data) + w_batch + min(first_line + group * kLines + r, lines - 1) * w_step, 1, lanes,
-            true};
+  for (int r = 0; r < kLines; ++r) {
+    const std::int64_t line = first_line + group * kLines + r;
+    w[r] = {static_cast<const float*>(wo.data) + w_batch + (line < lines ? line : lines - 1) * w_step, 1, lanes};
+  }
 #pragma unroll
   for (int j = 0; j < kX; ++j)
-    x[j] = {static_cast<const float*>(xo.data) + x_batch + min(j, x_lines - 1) * x_step, x_k, lanes, args.x_quads};
+    x[j] = {static_cast<const float*>(xo.data) + x_batch + (j < x_lines ? j : x_lines - 1) * x_step, x_k, lanes};
 
   ptx::grid_release();
   ptx::grid_wait();
-  dot::LaneSums<Kind> sums;
-  const int turn = 4 * lanes,  // of k, in quads of all lanes
-      quads = Kind::kQuads ? static_cast<int>(p.k / 4) : static_cast<int>((p.k + turn - 1) / turn * lanes),
-            step = lanes * (Kind::kShort ? 1 : args.warps);
-  int quad = part * lanes + own_lane;
-  if constexpr (!Kind::kQuads)
+  if constexpr (kStaged) {
+    extern __shared__ __align__(16) float staged[];
+    const float* const from = static_cast<const float*>(xo.data) + x_batch;
+    for (int i = static_cast<int>(threadIdx.x); i < kX * args.pitch; i += static_cast<int>(blockDim.x)) {
+      const int j = i % kX, k = i / kX;
+      staged[j * args.pitch + k] = k < p.k ? from[min(j, x_lines - 1) * x_step + k * x_k] : 0.f;
+    }
+#pragma unroll
+    for (int j = 0; j < kX; ++j) x[j] = {staged + j * args.pitch, 1, lanes};
+    __syncthreads();
+  }
+  constexpr bool kStrided = kLoads == dot::Loads::strided;
+  constexpr int kSums = kStrided ? 1 : 4;
+  float sums[kLines][kX][kSums] = {}, off[kLines][kX] = {};
+  const int turn = 4 * lanes,  // of k, in a strided quad of all lanes
+      quads = kStrided ? static_cast<int>((p.k + turn - 1) / turn * lanes) : static_cast<int>((p.k + 3) / 4);
+  const int step = lanes * args.warps, own_first = part * lanes + own_lane;
+  const int exact_quad = kExact == dot::Exact::first && p.k < dot::kExact ? own_first : -1;
+  const auto add = [&]<bool kWhole>(int quad) {
+    constexpr bool kInside = kWhole || kStaged;  // of x
+    Quad of_w[kAhead][kLines];
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u)
+#pragma unroll
+      for (int r = 0; r < kLines; ++r) {
+        // Quads out of bounds repeat the last one: a condition would separate the loads, which must be in flight together.
+        of_w[u][r] = w[r].template stream<kWhole>(min(quad + u * step, quads - 1), p.k);
+      }
+    if constexpr (kShort) {  // one round of loads: those of x are in flight together, too; products out of bounds are 0 * 0
+      Quad of_x[kAhead][kX];
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u)
+#pragma unroll
+        for (int j = 0; j < kX; ++j) of_x[u][j] = x[j].template load<kInside>(min(quad + u * step, quads - 1), p.k);
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        const bool here = kWhole || u == 0 || quad + u * step < quads;
+#pragma unroll
+        for (int r = 0; r < kLines; ++r)
+#pragma unroll
+          for (int j = 0; j < kX; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              float& sum = sums[r][j][i % kSums];
+              off[r][j] = plus(off[r][j], add_product(sum, here ? of_x[u][j][i] : 0.f, here ? of_w[u][r][i] : 0.f));
+            }
+      }
+    } else {
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u)
+#pragma unroll
+        for (int j = 0; j < kX; ++j) {
+          const Quad of_x = x[j].template load<kInside>(min(quad + u * step, quads - 1), p.k);
+#pragma unroll
+          for (int r = 0; r < kLines; ++r) {
+            if (kWhole || u == 0 || quad + u * step < quads) {
+              if (kExact == dot::Exact::first && u == 0 && quad == exact_quad) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                  float& sum = sums[r][j][i % kSums];
+                  if (i < kSums) {  // from zero
+                    sum = fmaf(of_x[i], of_w[u][r][i], 0.f);
+                    off[r][j] = plus(off[r][j], fmaf(of_x[i], of_w[u][r][i], -sum));
+                  } else {
+                    off[r][j] = plus(off[r][j], add_product(sum, of_x[i], of_w[u][r][i]));
+                  }
+                }
+              } else {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) sums[r][j][i % kSums] = fmaf(of_x[i], of_w[u][r][i], sums[r][j][i % kSums]);
+              }
+            }
+          }
+        }
+    }
+  };
+  int quad = own_first;
+  if constexpr (kStrided)
     for (; std::int64_t{4} * (quad - own_lane + (kAhead - 1) * step) + turn <= p.k; quad += kAhead * step)
-      sums.template add<true>(w, x, quad, step, quads, p.k);
-  for (; quad < quads; quad += kAhead * step) sums.template add<false>(w, x, quad, step, quads, p.k);
+      add.template operator()<true>(quad);
+  for (; quad < quads; quad += kAhead * step) add.template operator()<false>(quad);
 
-  const auto store = [&](const Compensated& total, int j, int at) {
-    const std::int64_t line = first_line + at, row = args.stream_b ? j : line, column = args.stream_b ? line : j;
-    if (j >= x_lines || line >= lines) return;
+  const auto store = [&](const Compensated& total, int j, std::int64_t line) {
     const Epilogue<float, float> epilogue = batch ? make_epilogue<float, float>(p, batch) : make_epilogue_at<float, float>(p);
+    const std::int64_t row = args.stream_b ? j : line, column = args.stream_b ? line : j;
     static_cast<float*>(p.out)[(batch * p.m + row) * p.n + column] = epilogue.exact(total.value(), row, column);
   };
-  if constexpr (Kind::kShort) {
+  const auto of_lane = [&](int j, int r) {
+    const float(&s)[kSums] = sums[r][j];
+    Compensated own{s[0], off[r][j]};
+    if constexpr (!kStrided) {
+      own.add({s[1], 0});
+      own.add(Compensated::of(s[2], s[3]));
+    }
+    return own;
+  };
+  if constexpr (kShort) {
 #pragma unroll
     for (int r = 0; r < kLines; ++r) {
       Compensated own{};  // lane j keeps the sum of x's line j
 #pragma unroll
       for (int j = 0; j < kX; ++j) {
-        const Compensated sum = sums.of_lanes(r, j, lanes, true);
+        const Compensated sum = warp_sum(of_lane(j, r), lanes);
         if (own_lane == j) own = sum;
       }
-      if (own_lane < kX) store(own, own_lane, group * kLines + r);
+      const std::int64_t line = first_line + group * kLines + r;
+      if (own_lane < x_lines && line < lines) store(own, own_lane, line);
     }
-  } else {
-    dot::join_warps(sums, p.k < dot::kJoins, args.warps, groups, store);
+    return;
   }
+  const bool joins = p.k < dot::kJoins;
+  __shared__ Compensated of_warps[kDotMaxWarps][kX][kLines];
+#pragma unroll
+  for (int j = 0; j < kX; ++j)
+#pragma unroll
+    for (int r = 0; r < kLines; ++r) {
+      Compensated own{};
+      if (joins) {
+        own = warp_sum(of_lane(j, r));
+      } else {
+        const float(&s)[kSums] = sums[r][j];
+        own = {s[0], off[r][j]};
+        if constexpr (!kStrided) own.sum = plus(plus(s[0], s[1]), plus(s[2], s[3]));
+        own.sum = warp_reduce(own.sum, [](float a, float b) { return plus(a, b); });
+      }
+      if (lane == 0) of_warps[warp][j][r] = own;
+    }
+  __syncthreads();
+  const int here = groups * kLines, thread = static_cast<int>(threadIdx.x), j = thread / here;
+  const std::int64_t line = first_line + thread % here;
+  if (j >= x_lines || line >= lines) return;
+  const int of_group = thread % here / kLines, r = thread % here % kLines;
+  Compensated total = of_warps[of_group * args.warps][j][r];
+  for (int i = 1; i < args.warps; ++i) {
+    const Compensated& more = of_warps[of_group * args.warps + i][j][r];
+    if (joins)
+      total.add(more);
+    else
+      total.sum = plus(total.sum, more.sum);
+  }
+  store(total, j, line);
 }
 
 }  // namespace xgemm::matmul

@@ -1,7 +1,8 @@
 // The plan of the kernels for at most four rows or columns on CUDA cores: gemv/gemv.cuh, gemv/dot.cuh and gemv/sweep.cuh.
 //
 // Order of additions. gemv: that of simt/plan.h, so that a row's bits are those of any tile (except with gemv_is_exact, which
-// batch-invariant problems do not use). dot and sweep (fp32): orders of their own; batch-invariant problems do not use them.
+// batch-invariant problems do not use). dot and sweep (fp32): orders of their own, which depend on N and K (with few columns:
+// on M and K), the same for 1 to 4 rows; batch-invariant problems do not use them.
 #pragma once
 #include "matmul/order.h"
 #include "matmul/problem.h"
@@ -37,5 +38,11 @@ inline bool dot_streams_b(const Problem& p) { return p.m <= kGemvLines && b_alon
 
 /// gemv/sweep.cuh: the same, if it serves the problem.
 inline bool sweep_streams_b(const Problem& p) { return p.m <= kGemvLines && p.b.col_stride == 1; }
+
+/// Floats of a line of x that dot copies to shared memory if it is not along k: all elements of strided quads, and 16 bytes so
+/// that lines begin in different banks. It does so if there is room for kGemvLines lines.
+constexpr std::int64_t dot_pitch(std::int64_t k) { return (k + 127) / 128 * 128 + 4; }
+inline constexpr std::int64_t kDotMaxStaged = 200 * 1024;
+constexpr bool dot_stages(std::int64_t k) { return 4 * kGemvLines * dot_pitch(k) <= kDotMaxStaged; }
 
 }  // namespace xgemm::matmul

@@ -43,7 +43,7 @@ constexpr double kGemvLaunch = 4.3, kDotLaunch = 1.2, kSweepLaunch = 2.45;
 // element, or for x by element.
 constexpr double kGemvStart = 4.5, kGemvStage = 0.362, kGemvOfX = 0.5;
 constexpr double kDotWarpBytes = 3.3e9;              // per second: a warp of dot has some loads in flight
-constexpr double kDotAcross = 1.5;                   // time if x is not along k; four times that if its elements are far apart
+constexpr double kDotStaged = 1.5, kDotCopy = 3.0;   // dot whose small operand is copied to shared memory: time; microseconds
 constexpr double kDotLine = 0.06, kDotRow = 0.0248;  // of an SM: a warp's start; its lanes' sum of each row
 constexpr double kSweepExactRow = 0.416;             // of an SM: a tile's row if each product's rounding is kept
 constexpr double kSweepBlocksForMemory = 25.4;       // fewer do not reach the memory's rate
@@ -73,16 +73,17 @@ GemvPlan offer_gemv(const Question& q) {
 
 GemvPlan offer_dot(const Question& q) {
   const Problem& p = q.p;
-  const bool of_b = dot_streams_b(p), along_k = a_along_k(p) && b_along_k(p);
-  const std::int64_t lines = of_b ? p.n : p.m, rows = of_b ? p.m : p.n, x_step = of_b ? p.a.col_stride : p.b.row_stride;
+  const bool of_b = dot_streams_b(p), strided = !(a_along_k(p) && b_along_k(p)), stages = strided && dot_stages(p.k);
+  const std::int64_t lines = of_b ? p.n : p.m, rows = of_b ? p.m : p.n;
   const double all = static_cast<double>(lines * (is_shared(p, of_b ? p.b : p.a) ? 1 : p.batches));
   const double warps = all * (p.k <= kDotShort ? dot_lanes(p.k) / 32.0 : dot_warps(lines, p.k));
-  const double slower = along_k ? 1 : x_step > kGemvLines ? 4 * kDotAcross : kDotAcross;
+  const double slower = stages ? kDotStaged : strided ? 4 * kDotStaged : 1;
   const double rate = std::min(q.machine.read_bytes / slower, warps * kDotWarpBytes);
   GemvPlan plan{};
   plan.kernel = GemvKernel::dot, plan.chunk = q.chunk, plan.chunks = q.chunks, plan.splits = 1;
-  plan.seconds = 1e-6 * (kDotLaunch + std::max(1e6 * 4 * all * static_cast<double>(p.k) / rate,
-                                               warps / q.gpu.sm_count * (kDotLine + static_cast<double>(rows) * kDotRow)));
+  plan.seconds = 1e-6 * (kDotLaunch + (stages ? kDotCopy : 0) +
+                         std::max(1e6 * 4 * all * static_cast<double>(p.k) / rate,
+                                  warps / q.gpu.sm_count * (kDotLine + static_cast<double>(rows) * kDotRow)));
   return plan;
 }
 
