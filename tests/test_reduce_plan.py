@@ -112,7 +112,7 @@ BATCH_INVARIANT, LABEL_SMOOTHING = 100, 200  # on top of a kind
 COPY, ROWS, ELEMENTS, SHORT_COLUMNS, COLUMNS = range(5)  # the alternatives of reduce::Plan
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
 SOFTMAX_FIELDS += ["team", "items", "steps", "beside"]
-ROW_KERNEL, COLUMN_KERNEL, TWO_PASS, SHARED, SINGLE_ELEMENTS = range(5)  # softmax::Kernel
+ROW_KERNEL, COLUMN_KERNEL, TWO_PASS, SHARED, ODD_ROWS, SINGLE_ELEMENTS = range(6)  # softmax::Kernel
 
 
 @pytest.fixture(scope="module")
@@ -493,10 +493,14 @@ def test_softmax_plans_cover_their_problem(planner, dtype, major):
         assert p["blocks"] == (-(-3 * p["lanes"] // p["threads"]) if p["lanes"] <= 32 else 3 * p["cluster"])
         if p["kernel"] == SINGLE_ELEMENTS:
             assert n % width != 0 and p["beside"] == 1 and p["steps"] <= 10 and n <= p["lanes"] * p["steps"]
+            assert p["steps"] <= 5 or p["lanes"] >= 32
             continue
         assert n > 1
         if p["kernel"] == ROW_KERNEL:
             assert p["cluster"] == 1 and 4 * p["lanes"] >= vectors
+            continue
+        if p["kernel"] == ODD_ROWS:  # a row may touch one aligned 16-byte block more than its length needs
+            assert n % width != 0 and p["lanes"] <= 16 and -(-(n + width - 1) // width) <= 5 * p["lanes"]
             continue
         assert p["kernel"] == SHARED and major == 9 and (p["cluster"] <= 8 or p["cluster"] == 16)
         assert (p["cluster"] - 1) * p["chunk"] < vectors <= p["cluster"] * p["chunk"]
@@ -533,27 +537,22 @@ def test_softmax_columns_cover_their_problem(planner, dtype, major):
         assert p["blocks"] == -(-5 * p["tiles"] // p["items"]) * cluster
 
 
-def test_softmax_rows_of_single_elements(planner):
-    """Few odd rows, and many short ones, with fewer threads a row."""
-    for dtype, n, few, many in (
-        (F32, 9, 2, 2),
-        (F32, 50, 16, 8),
-        (BF16, 30, 8, 8),
-        (BF16, 100, 32, 16),
-        (BF16, 401, 64, 64),
-        (BF16, 993, 128, None),
-        (F32, 993, 128, 128),
-        (F32, 1025, 128, None),
-        (BF16, 8193, 1024, None),
+def test_few_softmax_rows_are_single_elements(planner):
+    """Odd rows of up to 2^19 threads, and more rows where no other kernel is as fast."""
+    for dtype, n, many in (
+        (F32, 50, ODD_ROWS),
+        (F32, 63, SINGLE_ELEMENTS),
+        (BF16, 100, ODD_ROWS),
+        (BF16, 401, ODD_ROWS),
     ):
-        for rows, lanes in ((100, few), (1 << 19, many)):
-            p = softmax_plan(planner, dtype, 1, [rows, n])
-            assert (p["kernel"], p["lanes"]) == (
-                (SINGLE_ELEMENTS, lanes) if lanes else (SHARED, 32 if n < 4096 else 256)
-            )
-    for dtype, n in itertools.product((F32, BF16, F64), range(2, 700)):
+        assert softmax_plan(planner, dtype, 1, [1, n])["kernel"] == SINGLE_ELEMENTS
+        assert softmax_plan(planner, dtype, 1, [1 << 19, n])["kernel"] == many, (dtype, n)
+    for dtype, n, many in ((F32, 993, SINGLE_ELEMENTS), (F32, 1025, SHARED), (BF16, 993, SHARED), (BF16, 8193, SHARED)):
+        assert softmax_plan(planner, dtype, 1, [100, n])["kernel"] == SINGLE_ELEMENTS
+        assert softmax_plan(planner, dtype, 1, [1 << 19, n])["kernel"] == many, (dtype, n)
+    for dtype, n in itertools.product((F32, BF16, F64), range(1, 700)):
         gap = softmax_plan(planner, dtype, 2, [3, 5, n], [5 * n + 1, n, 1])  # rows with two strides
-        assert gap["kernel"] in (ROW_KERNEL, SHARED)
+        assert gap["kernel"] in (ROW_KERNEL, SHARED, ODD_ROWS)
 
 
 def test_small_softmax_columns_fill_the_gpu(planner):

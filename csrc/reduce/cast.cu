@@ -6,6 +6,7 @@
 #include "device/launch.h"
 #include "device/numeric.cuh"
 #include "device/ptx/grid.cuh"
+#include "reduce/cast.h"
 #include "reduce/launch.h"
 
 namespace xgemm::reduce {
@@ -40,6 +41,14 @@ __device__ __forceinline__ void cast_element(const void* __restrict__ in, std::i
   }
 }
 
+__global__ void __launch_bounds__(256) cast_strided(const __grid_constant__ IndexMap map, std::int64_t count,
+                                                    const void* __restrict__ in, DType from, void* __restrict__ out, DType to) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x)
+    cast_element(in, map.offset(i), from, out, i, to);
+}
+
+/// The same with offsets in `out` from the map.
 __global__ void __launch_bounds__(256) copy_strided(const __grid_constant__ IndexMap map, std::int64_t count,
                                                     const void* __restrict__ in, DType from, void* __restrict__ out, DType to) {
   ptx::grid_release();
@@ -72,20 +81,13 @@ __global__ void __launch_bounds__(256) copy_bytes(const char* __restrict__ in, c
   }
 }
 
-void launch_strided(const IndexMap& map, std::int64_t count, const void* in, DType from, void* out, DType to,
-                    cudaStream_t stream) {
-  const std::int64_t blocks = std::min<std::int64_t>((count + 255) / 256, 1 << 16);
-  const Grid grid{.blocks = dim3(static_cast<unsigned>(blocks)), .threads = dim3(256), .early = true};
-  enqueue(copy_strided, grid, stream, map, count, in, from, out, to);
-}
-
 }  // namespace
 
 void launch_cast(const char* op, const Source& source, void* out, DType dtype, cudaStream_t stream) {
-  std::int64_t steps[kMaxRank], step = 1;
-  for (std::size_t d = source.sizes.size(); d-- > 0; step *= source.sizes[d]) steps[d] = step;
-  const auto [map, count] = contiguous_map(op, source.sizes, source.strides, {steps, source.sizes.size()});
-  if (count > 0) launch_strided(map, count, source.data, source.dtype, out, dtype, stream);
+  const auto [map, count] = contiguous_map(op, source.sizes, source.strides);
+  if (count == 0) return;
+  const std::int64_t blocks = std::min<std::int64_t>((count + 255) / 256, 1 << 16);
+  cast_strided<<<static_cast<unsigned>(blocks), 256, 0, stream>>>(map, count, source.data, source.dtype, out, dtype);
 }
 
 void launch_copy(const CopyPlan& plan, const void* in, void* out, cudaStream_t stream) {
@@ -100,7 +102,9 @@ void launch_copy(const CopyPlan& plan, const void* in, void* out, cudaStream_t s
                     .early = true};
     return enqueue(copy_bytes, grid, stream, static_cast<const char*>(zeros ? nullptr : in), static_cast<char*>(out), bytes);
   }
-  launch_strided(plan.kept, plan.outputs, in, plan.in, out, plan.out, stream);
+  const std::int64_t blocks = std::min<std::int64_t>((plan.outputs + 255) / 256, 1 << 16);
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(blocks)), .threads = dim3(256), .early = true};
+  enqueue(copy_strided, grid, stream, plan.kept, plan.outputs, in, plan.in, out, plan.out);
 }
 
 }  // namespace xgemm::reduce

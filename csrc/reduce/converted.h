@@ -1,6 +1,6 @@
 // An op's input as its kernel reads it: the tensor itself, or a dense copy in another dtype or order of dims.
 #pragma once
-#include "reduce/launch.h"
+#include "reduce/cast.h"
 #include "torch/cuda.h"
 
 namespace xgemm::reduce {

@@ -2,6 +2,11 @@
 
 namespace xgemm::reduce {
 
+void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+  if (plan.counter_bytes > 0) cudaMemsetAsync(workspace, 0, plan.counter_bytes, stream);
+  launch(plan, in, out, Workspace{workspace, static_cast<char*>(workspace) + plan.counter_bytes}, stream);
+}
+
 void launch(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   if (const auto* copy = std::get_if<CopyPlan>(&plan.kernel)) return launch_copy(*copy, in, out, stream);
   const auto go = [&](auto* launch_rows, auto* launch_columns) {

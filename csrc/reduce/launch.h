@@ -15,6 +15,9 @@ struct Workspace {
 /// Enqueues one kernel.
 void launch(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 
+/// The same with uninitialised memory of plan.workspace_bytes: a memset of the counters, if there are any, runs first.
+void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
+
 // A .cu each, so that they compile in parallel. Columns: all kernels but those for rows and copies.
 void launch_sum_rows(const RowPlan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 void launch_sum_columns(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
@@ -28,8 +31,5 @@ void launch_cross_entropy_rows(const RowPlan& plan, const void* in, void* out, c
 void launch_cross_entropy_columns(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 void launch_mean_loss(const RowPlan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 void launch_copy(const CopyPlan& plan, const void* in, void* out, cudaStream_t stream);
-
-/// Copies `source` in its logical order to a contiguous array of another dtype, floating or int64, as Tensor.to rounds.
-void launch_cast(const char* op, const Source& source, void* out, DType dtype, cudaStream_t stream);
 
 }  // namespace xgemm::reduce

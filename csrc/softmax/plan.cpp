@@ -22,12 +22,18 @@ constexpr std::int64_t kMostInRegisters = 8192;
 constexpr std::int64_t kShortestInWarp = 512;
 /// Bytes of the longest row that one warp takes in shared memory.
 constexpr std::int64_t kLongestInWarp = 8 << 10;
-/// elements: the longest row, of any number of them, of 16 bits, and where shared memory saves no instructions.
-constexpr std::int64_t kMostOfHalves = 640, kMostOfWords = 1 << 10;
-/// elements: threads from which on each has more elements, if neighbouring ones then still write half a sector.
-constexpr std::int64_t kManyThreads = 1 << 18;
-/// elements: the most threads of longer rows, two waves of an H200. A short launch waits for its instructions.
-constexpr std::int64_t kMostThreads = 1 << 19;
+/// odd_rows: 16-byte blocks of the shortest row; shorter ones are mostly edges.
+constexpr std::int64_t kLeastOddBlocks = 8;
+/// odd_rows: the fewest lanes of a row.
+constexpr std::int64_t kLeastOddLanes = 4;
+/// odd_rows: the most lanes; a row of a whole warp has no neighbour to share a block with.
+constexpr std::int64_t kMostOddLanes = 16;
+/// elements: the longest row of any number of rows that odd_rows does not take.
+constexpr std::int64_t kMostOfWarp = kWarp * kElements;
+/// The same in fp32, where shared memory saves no instructions.
+constexpr std::int64_t kMostOfFloats = 1 << 10;
+/// elements: the most threads of other rows, two waves of an H200. A short launch waits for its instructions.
+constexpr std::int64_t kMostElementThreads = 1 << 19;
 /// elements: the most elements of columns that are whole vectors, where a thread has a column and where several share one.
 constexpr std::int64_t kMostOfThread = 1 << 18, kMostAligned = 1 << 20;
 /// The same of other columns of several threads, and where these read less than a sector side by side.
@@ -61,13 +67,10 @@ bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most, std::int64
   return true;
 }
 
-/// Lanes of a row of the kernel for elements.
-std::int64_t element_lanes(const Plan& plan, bool few) {
-  const std::int64_t most = round_up_pow2(ceil_div(plan.length, std::int64_t{kElements})),
-                     least = round_up_pow2(ceil_div(plan.length, std::int64_t{2 * kElements}));
-  const bool many = !few || plan.outer * most > kManyThreads;
-  const bool scattered = 2 * least * static_cast<std::int64_t>(size_of(plan.in)) < kSector;
-  return most <= kWarp && (!many || scattered) ? most : least;
+/// Lanes of a column of the kernel for elements.
+std::int64_t element_lanes(std::int64_t length) {
+  const std::int64_t lanes = round_up_pow2(ceil_div(length, std::int64_t{kElements}));
+  return lanes <= kWarp ? lanes : std::max(round_up_pow2(ceil_div(length, std::int64_t{2 * kElements})), kWarp);
 }
 
 /// Can the kernel for elements take these columns, `lanes` threads each?
@@ -90,10 +93,26 @@ void plan_elements(Plan& plan, std::int64_t lanes, std::int64_t beside) {
 void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool few) {
   const std::int64_t vectors = ceil_div(plan.length, width), bytes = plan.length * (16 / width);
   const bool whole = bytes % 16 == 0;
-  const std::int64_t lanes = element_lanes(plan, few);
-  if (!whole && takes_elements(plan, lanes) &&
-      (plan.length <= (width == 8 ? kMostOfHalves : kMostOfWords) || (few && plan.outer * lanes <= kMostThreads)))
-    return plan_elements(plan, lanes, 1);
+  const std::int64_t most_blocks = ceil_div(bytes + 16 - 16 / width, 16);  // that a row can touch
+  const bool odd =
+      !whole && plan.in == plan.out && width > 2 && most_blocks >= kLeastOddBlocks && most_blocks <= kMostOddLanes * kOddSteps;
+  const std::int64_t odd_lanes = std::max(round_up_pow2(ceil_div(most_blocks, kOddSteps)), kLeastOddLanes),
+                     odd_steps = ceil_div(most_blocks, odd_lanes), lanes = element_lanes(plan.length);
+  if (!whole && takes_elements(plan, lanes)) {
+    // For any number of rows where a warp is one row's, or odd_rows would have five vectors in each of four lanes.
+    const bool always =
+        odd ? odd_lanes * width == 2 * kWarp || (odd_lanes == kLeastOddLanes && odd_steps == kOddSteps)
+            : (bytes <= kShortestInWarp && plan.length <= kMostOfWarp) || (plan.in == DType::f32 && plan.length <= kMostOfFloats);
+    if (always || (few && plan.outer * lanes <= kMostElementThreads)) return plan_elements(plan, lanes, 1);
+  }
+  if (odd) {
+    plan.kernel = Kernel::odd_rows;
+    plan.threads = kOddThreads;
+    plan.lanes = static_cast<int>(odd_lanes);
+    plan.steps = static_cast<int>(odd_steps);
+    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
+    return;
+  }
   const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
   if (gpu.major == 9 && is_long) {
     if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared, gpu.max_cluster))
@@ -186,9 +205,9 @@ bool has_dense_rows(const char* op, const reduce::Source& source, std::int64_t d
   return reduce::contiguous_map(op, source.sizes.first(softmax_dim), source.strides.first(softmax_dim)).map.dims <= 1;
 }
 
-Passes make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu,
-                 bool batch_invariant) {
-  Passes plan{{.in = source.dtype, .out = out, .log = log}};
+Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu,
+               bool batch_invariant) {
+  Plan plan{.in = source.dtype, .out = out, .log = log, .kernel = Kernel::rows};
   const auto softmax_dim = static_cast<std::size_t>(dim);
   if (!source.sizes.empty()) {
     plan.length = source.sizes[softmax_dim];
@@ -220,8 +239,10 @@ Passes make_plan(const char* op, bool log, const reduce::Source& source, std::in
                                          .pairs = true,
                                          .batch_invariant = batch_invariant},
                                         gpu);
-    plan.statistics_bytes =
+    const std::size_t pairs =
         static_cast<std::size_t>(plan.outer * plan.columns) * reduce::state_bytes(reduce::State::logsumexp, plan.in);
+    plan.statistics_bytes = (pairs + 255) / 256 * 256;
+    plan.workspace_bytes = plan.statistics_bytes + plan.statistics.workspace_bytes;
     const bool rows = plan.columns == 1;
     const std::int64_t cells = rows ? 1 : ceil_div(plan.length, kApplyVectors);
     plan.tiles = rows ? ceil_div(plan.length, width * kApplyVectors) : ceil_div(plan.columns, width);

@@ -1,16 +1,14 @@
 // softmax: problem -> kernel, threads, cluster. Pure host code, tested without a GPU.
 #pragma once
-#include <optional>
-
 #include "reduce/plan.h"
 
 namespace xgemm::softmax {
 
 /// With one read and one write: rows: in registers of 1 to 32 lanes or a CTA. shared: in shared memory of a warp, a CTA or a
-/// cluster (sm_90). columns: in shared memory of a CTA or a cluster. elements: short rows that are not whole 16-byte vectors and
-/// few elements, in registers, one element an access. With two reads: two_pass: longer rows; the reduction's (max, sum) pairs,
-/// then a pass that divides.
-enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, elements };
+/// cluster (sm_90). columns: in shared memory of a CTA or a cluster. odd_rows: short rows that are not whole 16-byte vectors, in
+/// registers. elements: few elements, or such rows, in registers, one element an access. With two reads: two_pass: longer rows;
+/// the reduction's (max, sum) pairs, then a pass that divides.
+enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, elements };
 
 /// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim.
 struct Plan {
@@ -30,13 +28,9 @@ struct Plan {
   std::int64_t last = 0;           ///< columns: offset of the input's last element
   Divider by_tiles{}, by_cells{};  ///< columns and two_pass: tiles; two_pass: cells of the length
   IndexMap kept{};                 ///< outer -> offset in the input
-  int steps = 0;                   ///< rows: 16-byte vectors per thread; elements: the most elements
-};
-
-/// A plan, and the first of two passes, which no kernel of the plan reads.
-struct Passes : Plan {
-  std::optional<reduce::Plan> statistics{};
-  std::size_t statistics_bytes = 0;  ///< of its (max, sum) pairs
+  reduce::Plan statistics{};       ///< two_pass
+  int steps = 0;                   ///< rows, odd_rows: 16-byte vectors per thread; elements: the most elements
+  std::size_t statistics_bytes = 0, workspace_bytes = 0;  ///< the pairs come first in the workspace
 };
 
 /// Can the kernels read this layout? Otherwise the input is first copied to a contiguous array of the output's dtype.
@@ -46,16 +40,22 @@ bool reads_directly(const reduce::Source& source, std::int64_t dim);
 bool has_dense_rows(const char* op, const reduce::Source& source, std::int64_t dim);
 
 /// `batch_invariant`: the order of additions depends on the length, the dtypes and the GPU alone, if has_dense_rows().
-Passes make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu,
-                 bool batch_invariant = false);
+Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu,
+               bool batch_invariant = false);
 
 /// rows: 16-byte vectors of a thread; four packed vectors leave twice the rows on an SM that eight do.
 constexpr int kRowSteps = 4;
 /// short_rows: 16-byte vectors of a thread; four take 0.5 us more of a short launch (64x128, H200).
 constexpr int kShortSteps = 2;
+/// odd_rows: 16-byte blocks of a thread.
+constexpr int kOddSteps = 5;
+/// odd_rows: threads of a CTA.
+constexpr int kOddThreads = 128;
+/// odd_rows: CTAs that an SM holds, 64 registers a thread.
+constexpr int kOddBlocks = 8;
 /// elements: threads of a CTA whose warps share no column.
 constexpr int kElementThreads = 128;
-/// elements: elements of a thread; twice as many of many rows and of rows that take more than a warp otherwise.
+/// elements: elements of a thread; twice as many of a column that takes more than a warp otherwise.
 constexpr int kElements = 5;
 /// elements: threads of the largest CTA, as registers allow for input elements of `bytes`.
 constexpr int most_element_threads(std::size_t bytes) { return bytes == 8 ? 512 : 1024; }

@@ -6,8 +6,8 @@ namespace xgemm::softmax {
 void launch_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
   dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
     const auto go = [&](auto kernel, const auto& map) {
-      launch_clusters(kernel, plan, dim3(static_cast<unsigned>(plan.threads)), 0, stream, rows_of(plan), map,
-                      static_cast<const T*>(in), static_cast<O*>(out));
+      launch_clusters<true>(kernel, plan, dim3(static_cast<unsigned>(plan.threads)), 0, stream, rows_of(plan), map,
+                            static_cast<const T*>(in), static_cast<O*>(out));
     };
     const bool addresses = (reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(out)) % 16 == 0;
     const bool plain = plan.aligned && plan.kept.dims <= 1 && plan.length % Pack<T>::kCount == 0 && addresses;

@@ -65,6 +65,21 @@ __device__ __forceinline__ Unit<T> nothing() {
   return std::is_same_v<T, bf16> ? 0xff80ff80u : 0xfc00fc00u;
 }
 
+/// Elements of a block that are not from..to-1 become those of `fill`.
+template <class T>
+__device__ __forceinline__ void keep(Unit<T> (&units)[16 / sizeof(Unit<T>)], int from, int to, Unit<T> fill) {
+  constexpr int kPer = kUnitCount<T>;
+#pragma unroll
+  for (int u = 0; u < static_cast<int>(16 / sizeof(Unit<T>)); ++u) {
+    if constexpr (kPer == 1) {
+      if (u < from || u >= to) units[u] = fill;
+    } else {
+      const bool low = 2 * u >= from && 2 * u < to, high = 2 * u + 1 >= from && 2 * u + 1 < to;
+      units[u] = ((low ? units[u] : fill) & 0xffffu) | ((high ? units[u] : fill) & 0xffff0000u);
+    }
+  }
+}
+
 /// Makes the compiler forget values computed from a unit; it would keep two floats instead of one register.
 template <class U>
 __device__ __forceinline__ void forget(U& unit) {

@@ -18,15 +18,15 @@ void dispatch(const Plan& plan, F&& f) {
   });
 }
 
-/// Launches `kernel`, which calls grid_wait() before it touches memory, with clusters of plan.cluster blocks.
-template <class... Parameters, class... Arguments>
+/// Launches `kernel` with clusters of plan.cluster blocks. kEarly: it calls grid_wait() before it touches memory.
+template <bool kEarly = false, class... Parameters, class... Arguments>
 void launch_clusters(void (*kernel)(Parameters...), const Plan& plan, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
                      Arguments&&... arguments) {
   const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),
                   .threads = block,
                   .shared_bytes = shared_bytes,
                   .cluster = static_cast<unsigned>(plan.cluster),
-                  .early = true};
+                  .early = kEarly};
   enqueue(kernel, grid, stream, std::forward<Arguments>(arguments)...);
 }
 
