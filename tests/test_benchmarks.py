@@ -102,8 +102,9 @@ def test_cpu_cases_are_right(module: ModuleType) -> None:
 
 def test_modes_of_whole_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's call on this library in the mode, and beside batch_invariant_ops where that is installed."""
-    monkeypatch.setattr(batch_invariant.importlib.util, "find_spec", lambda name: None)
-    before = {case.key: {c.name: c for c in case.contenders} for case in batch_invariant.cases(CPU)}
+    with monkeypatch.context() as without:
+        without.setattr(batch_invariant.importlib.util, "find_spec", lambda name: None)
+        before = {case.key: {c.name: c for c in case.contenders} for case in batch_invariant.cases(CPU)}
     assert set(before) == {"64x97x33 fp32 highest", "64x97x33 bf16"}
     assert all(set(found) == {"xgemm", "xgemm_default", "torch", tables.ENABLED_MODE} for found in before.values())
     rows = [case.name for _, case in batch_invariant.rows(CPU)]
