@@ -194,7 +194,8 @@ def test_reductions_of_permuted_inputs(device: torch.device) -> None:
 def test_reductions_of_many_dims(device: torch.device, enabled: Enabled) -> None:
     """More dims than the kernels take where no two can be merged."""
     x = inputs(device, *[2] * 20)
-    torch.testing.assert_close(x.sum(list(range(0, 20, 2))).sum(), x.flatten().sum())
+    ours = x.sum(list(range(0, 20, 2))).sum()
+    torch.testing.assert_close(ours, x.flatten().sum(), rtol=0, atol=0.05)  # of a million terms
     assert enabled.calls["sum", "torch: shapes"] == 1
 
 
