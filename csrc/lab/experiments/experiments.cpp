@@ -182,7 +182,7 @@ Tensor fma_chains(const Tensor& x, const Tensor& factors, std::int64_t threads, 
 }
 
 Tensor intensity(const Tensor& x, std::int64_t steps) {
-  constexpr double factor = -(1 - 0x1p-12);  // y keeps changing: equal operands would take less energy
+  [[maybe_unused]] constexpr double factor = -(1 - 0x1p-12);  // y keeps changing: equal operands would take less energy
   const TensorView v = view("lab::intensity", "x", x);
   check_dtype(v, {ScalarType::Float, ScalarType::Double});
   check_contiguous(v);
