@@ -88,14 +88,19 @@ def memory_is_given_back() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def emulated() -> Callable[..., Path]:
-    """Builds tests/emulation/programs/NAME.cpp, with more sources, for the emulator of CUDA kernels."""
+def emulator() -> None:
+    """The emulator of CUDA kernels can be built here."""
     if platform.machine() != "x86_64" or platform.system() != "Linux" or shutil.which("g++") is None:
         pytest.skip("the emulator needs g++ on x86-64 Linux")
     try:
         cuda_include()
     except RuntimeError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def emulated(emulator: None) -> Callable[..., Path]:
+    """Builds tests/emulation/programs/NAME.cpp, with more sources, for the emulator."""
     folder = Path(__file__).resolve().parents[1] / "build" / "emulation"
 
     @functools.cache
