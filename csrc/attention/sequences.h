@@ -1,0 +1,46 @@
+// Attention of sequences of different lengths: a checked call, and where its sequences lie on the device.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "attention/call.h"
+
+namespace xgemm::attention {
+
+/// Where sequences lie: all pointers are to int32 on the device.
+struct Sequences {
+  int count = 0;
+  /// Sequence i's queries are the packed rows [offsets[i], offsets[i + 1]); null: each has max_q, one batch of the query.
+  const int* query_offsets = nullptr;
+  /// The same of packed keys; null: keys lie in a cache of pages.
+  const int* key_offsets = nullptr;
+  /// Keys of a sequence, at most its rows in the packed keys or in its pages; null: all of its packed keys.
+  const int* key_lengths = nullptr;
+  /// The page of row r of sequence i is table[i * table_row + r / page_rows]; null: sequence i has page i.
+  const int* table = nullptr;
+  std::int64_t table_row = 0;
+  int page_rows = 0;
+  int pages = 0;     ///< of the cache: a table's entry outside [0, pages) is not followed, its keys are zeros that no row sees
+  int appended = 0;  ///< new keys of each sequence, written to its cache behind the first key_lengths[i] - appended
+};
+
+/// A checked call. Query i of a sequence of n queries and m keys has its diagonal at key i + m - n.
+struct SequenceCall {
+  TensorView query;                              ///< packed (rows, heads, D), or (sequences, max_q, heads, D)
+  TensorView key, value;                         ///< packed (rows, key heads, D), or pages (pages, page rows, key heads, D)
+  std::optional<TensorView> new_key, new_value;  ///< (sequences, appended, key heads, D)
+  std::optional<TensorView> query_offsets, key_offsets, key_lengths, table;  ///< int32, columns adjacent
+  std::optional<TensorView> sinks;                                           ///< (heads)
+  std::int64_t sequences, max_q, max_k;                                      ///< no sequence has more queries or keys
+  std::int64_t heads, key_heads, d, dv;
+  std::int64_t left, right;  ///< the window around the diagonal; -1: no limit. is_causal has made `right` 0
+  double scale, softcap;
+  Precision precision;
+};
+
+/// Output as the query with D -> Dv, contiguous; log-sum-exp (heads, rows), or (sequences, heads, max_q) of a query that is not
+/// packed, in fp32 (fp64 for fp64), -inf for a row that sees no key; empty unless asked for.
+Result sequences_cpu(const SequenceCall& call, bool want_lse);
+Result sequences_cuda(const SequenceCall& call, bool want_lse);
+
+}  // namespace xgemm::attention
