@@ -90,10 +90,10 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
     return count(op, By::dtype), Tensor();
   const TensorView vi = view(name_of(op), "self", input), va = view(name_of(op), "mat1", a), vb = view(name_of(op), "mat2", b);
   const std::optional<TensorView> vo = view_of_out(op, out ? &*out : nullptr);
+  Shape shape(va.sizes.begin(), va.sizes.end());
   const auto by = [&] {
     if (const By settings = by_settings(op, va.dtype); settings != By::xgemm) return settings;
     if (!same_type(va, vb) || !same_type(va, vi)) return va.dtype == vb.dtype && va.dtype == vi.dtype ? By::device : By::dtype;
-    Shape shape(va.sizes.begin(), va.sizes.end());
     if (op == Op::addmv) {
       if (va.dim() != 2 || vb.dim() != 1 || va.size(1) != vb.size(0)) return By::shape;
       shape.pop_back();
@@ -107,10 +107,20 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
     if (!va.cuda && op != Op::addmm) return By::cpu;
     return pays(va) ? By::xgemm : By::faster;
   }();
-  return answer(
-      op, by, vo ? &*vo : nullptr, {&vi, &va, &vb},
-      [&](const Tensor* to) { return matmul::addmm(name_of(op), input, a, b, beta, alpha, precision_of(va), to, true); },
-      [] { return Tensor(); });
+  bool faster = by == By::faster;
+  const auto serve = [&](const Tensor* to) {
+    Tensor result = matmul::addmm(name_of(op), input, a, b, beta, alpha, precision_of(va), to, true);
+    faster = !result.defined();
+    return result;
+  };
+  // Where torch is faster: its kernel without another way through Python, which would take longer than the kernel gains.
+  const auto torch = [&] {
+    const SumInto sum = !faster || !va.cuda ? nullptr : op == Op::addmm ? previous(true).addmm : previous(true).baddbmm;
+    if (op == Op::addmv || !sum) return Tensor();
+    const Tensor to = out ? *out : empty(shape, va.dtype, va);
+    return sum(to.get(), input.get(), a.get(), b.get(), beta, alpha) == AOTI_TORCH_SUCCESS ? to : Tensor();
+  };
+  return answer(op, by, vo ? &*vo : nullptr, {&vi, &va, &vb}, serve, torch);
 }
 
 // ---- softmax ----

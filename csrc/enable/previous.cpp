@@ -30,6 +30,7 @@ Previous look_up(bool cuda) {
     find(kernel.into, library, scope + length(name + "_out") + "ERNS_6TensorERKS1_" + out);
   };
   both(p.mm, "mm", "S3_", "S4_"), both(p.bmm, "bmm", "S3_", "S4_");
+  if (cuda) find(p.addmm, library, "aoti_torch_cuda_addmm_out"), find(p.baddbmm, library, "aoti_torch_cuda_baddbmm_out");
   both(p.softmax, "_softmax", "lb", "lb"), both(p.log_softmax, "_log_softmax", "lb", "lb");
   const std::string dims = "N3c108ArrayRefIlEEb";
   both(p.amax, "amax", dims, dims), both(p.amin, "amin", dims, dims);

@@ -69,9 +69,13 @@ struct EfficientAttention {
                          double dropout, bool causal, std::optional<double> scale) const;
 };
 
+/// addmm or baddbmm, from torch's C interface: its C++ functions take a Scalar.
+using SumInto = AOTITorchError (*)(Handle out, Handle self, Handle a, Handle b, double beta, double alpha);
+
 /// The kernels of one device type.
 struct Previous {
   Kernel<Handle, Handle> mm, bmm;
+  SumInto addmm = nullptr, baddbmm = nullptr;  ///< CUDA's
   Kernel<Handle, std::int64_t, bool> softmax, log_softmax;
   Kernel<Handle, OptionalDims, bool, OptionalDtype> sum, mean;
   Kernel<Handle, DimsRef, bool> amax, amin, logsumexp;
