@@ -77,7 +77,7 @@ void many_rows(std::istream& in) {
   Problem p{.possible = true, .sm_count = kSmCount};
   in >> p.batch_invariant >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv;
   p.key_end = p.sk;
-  const auto q = plan_many_rows(p);
+  const auto q = plan_many_rows(p, 227 << 10);
   if (!q) return void(std::cout << '-');
   show_tiles(*q);
   show("items shared_bytes", {q->items(), many_rows_shared_bytes(q->info())});

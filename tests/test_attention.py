@@ -34,8 +34,8 @@ attention = torch.ops.xgemm.attention
 attention_lse = torch.ops.xgemm.attention_lse
 
 LENGTHS = [0, 1, 2, 31, 63, 64, 65, 127, 128, 129, 257, 1000]
-HEAD_SIZES = [1, 3, 8, 31, 32, 33, 64, 80, 96, 128, 160, 192, 255, 256]
-HEAD_SIZE_PAIRS = [(64, 128), (128, 64), (192, 128), (1, 256), (256, 1), (3, 80), (33, 31), (31, 33), (256, 255)]
+HEAD_SIZES = [1, 3, 8, 31, 32, 33, 64, 80, 96, 128, 160, 192, 255, 256, 264, 511, 576]
+HEAD_SIZE_PAIRS = [(64, 128), (128, 64), (192, 128), (1, 256), (256, 1), (3, 80), (33, 31), (31, 33), (256, 255), (576, 512), (40, 300), (513, 24)]
 HEAD_SIZE_PAIRS += [(0, 8), (8, 0)]
 
 
@@ -818,8 +818,8 @@ Q, K, V = (2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8)
         (((8,), K, V), {}, r"expected query of shape \(\.\.\., heads, length, head size\), got shape \[8\]"),
         ((Q, (2, 4, 6, 7), V), {}, "expected query and key of one head size, got 8 and 7"),
         ((Q, K, (2, 4, 7, 8)), {}, "expected key and value of one length, got 6 and 7"),
-        (((2, 4, 5, 257), (2, 4, 6, 257), V), {}, "expected head sizes up to 256, got query 257 and value 8"),
-        ((Q, K, (2, 4, 6, 300)), {}, "expected head sizes up to 256, got query 8 and value 300"),
+        (((2, 4, 5, 577), (2, 4, 6, 577), V), {}, "expected head sizes up to 576, got query 577 and value 8"),
+        ((Q, K, (2, 4, 6, 600)), {}, "expected head sizes up to 576, got query 8 and value 600"),
         ((Q, (2, 2, 6, 8), (2, 2, 6, 8)), {}, "expected query and key of equal heads .*enable_gqa"),
         ((Q, K, (2, 3, 6, 8)), {}, "expected query and value of equal heads"),
         ((Q, (3, 4, 6, 8), (3, 4, 6, 8)), {}, "expected query and key with dims that broadcast"),

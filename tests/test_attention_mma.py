@@ -154,7 +154,7 @@ def test_what_it_does_not_take(plan: Ask) -> None:
 # ---- many rows -------------------------------------------------------------------------------------------------
 
 many = attend_fixture("attention_many_rows", SOURCES)
-HEAD_SIZES = [(64, 64), (96, 96), (128, 128), (192, 128), (256, 256)]
+HEAD_SIZES = [(64, 64), (96, 96), (128, 128), (192, 128), (256, 256), (576, 256)]
 
 
 def tiles_of(results: list[str]) -> set[int]:
@@ -162,7 +162,7 @@ def tiles_of(results: list[str]) -> set[int]:
 
 
 def test_every_tile_of_many_rows(many: Attend) -> None:
-    assert tiles_of(many(every_mask(HEAD_SIZES))) == set(range(6))
+    assert tiles_of(many(every_mask(HEAD_SIZES))) == set(range(7))
 
 
 def test_edges_of_many_rows(many: Attend) -> None:
@@ -219,6 +219,10 @@ def test_plans_of_many_rows(tmp_path_factory: pytest.TempPathFactory) -> None:
         # Query heads share a tile if one head's rows leave it empty, whatever their number.
         assert ask(40, 500, 64, 3)["packed"] == 3 and ask(40, 500, 64, 3)["tile_rows"] == 126
         assert ask(4000, 500, 64, 3)["packed"] == 1
+        assert (
+            L40_BYTES < ask(64, 500, 576, dv=256)["shared_bytes"] <= 227 << 10
+            and answer("many_rows", 0, 3, 1, 64, 500, 577, 8) is None
+        )
         # The order of additions does not depend on the number of rows.
         for d in (64, 128, 256):
             plans = [ask(sq, 70000, d, group, True) for sq, group in ((1, 1), (1, 8), (100, 1), (5000, 1))]

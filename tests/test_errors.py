@@ -168,8 +168,8 @@ def test_what_is_no_tensor(call: Call) -> None:
         ("attention", [(1, 4, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4)], "enable_gqa=True"),
         ("attention", [(2, 4, 3, 4), (3, 4, 3, 4), (2, 4, 3, 4)], r"broadcast"),
         ("attention", [(4,), (4,), (4,)], r"query of shape .* got shape \[4\]"),
-        ("attention", [(1, 1, 3, 257)] * 3, "head sizes up to 256, got query 257"),
-        ("attention", [(1, 1, 3, 8), (1, 1, 3, 8), (1, 1, 3, 300)], "head sizes up to 256.*300"),
+        ("attention", [(1, 1, 3, 577)] * 3, "head sizes up to 576, got query 577"),
+        ("attention", [(1, 1, 3, 8), (1, 1, 3, 8), (1, 1, 3, 600)], "head sizes up to 576.*600"),
     ],
 )
 def test_shapes(op: str, shapes: list, pattern: str, device: torch.device) -> None:

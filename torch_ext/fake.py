@@ -21,7 +21,7 @@ _library = _registered.library(__name__)
 FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 REAL = (*FLOATING, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 REAL_AND_BOOL = (*REAL, torch.bool)
-MAX_HEAD_SIZE = 256
+MAX_HEAD_SIZE = 576
 MAX_TOP_K = 64
 
 

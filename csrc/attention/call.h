@@ -13,7 +13,8 @@
 
 namespace xgemm::attention {
 
-inline constexpr std::int64_t kMaxHeadSize = 256;
+inline constexpr std::int64_t kMaxHeadSize = 576;   ///< of keys, and of values: latent attention's 512 + 64
+inline constexpr std::int64_t kValueColumns = 256;  ///< of a launch, which has registers for no more; wider values are cut
 inline constexpr std::int64_t kMaxLength =
     std::numeric_limits<std::int32_t>::max() - 1024;  // positions, and a tile beyond them, fit 32 bits
 

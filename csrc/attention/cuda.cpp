@@ -77,7 +77,8 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const Te
   problem.table = kWgmmaTiles, problem.sm_count = gpu.sm_count, problem.batch_invariant = batch_invariant();
   std::optional<Plan> plan;
   if (cores.mma) plan = plan_few_rows(problem, static_cast<std::int64_t>(gpu.smem_per_block));
-  if (!plan) plan = cores.wgmma ? plan_tiles(problem) : plan_many_rows(problem);
+  if (!plan && cores.wgmma) plan = plan_tiles(problem);
+  if (!plan && cores.mma) plan = plan_many_rows(problem, static_cast<std::int64_t>(gpu.smem_per_block));
   if (!plan) return false;
   const MeetingPlace place =
       scope.meeting_place(static_cast<std::size_t>(plan->counter_bytes()), static_cast<std::size_t>(plan->memory_bytes()));
@@ -242,9 +243,26 @@ std::optional<Result> by_aligned_copies(const Call& a, bool want_lse) {
   return r;
 }
 
+/// The call for kValueColumns columns of the values at a time: each has the same scores.
+Result by_value_columns(const Call& a, bool want_lse) {
+  Result r = empty_result(a, false);
+  for (std::int64_t column = 0; column < a.dv; column += kValueColumns) {
+    Call b = a;
+    b.dv = std::min(kValueColumns, a.dv - column);
+    const Tensor values = torch::stable::narrow(const_cast<Tensor&>(*a.value.tensor), -1, column, b.dv);
+    b.value = view(a.query.op, a.value.name, values);
+    Result part = attention_cuda(b, want_lse && column == 0);
+    Tensor columns = torch::stable::narrow(r.output, -1, column, b.dv);
+    torch::stable::copy_(columns, part.output);
+    if (part.lse) r.lse = std::move(part.lse);
+  }
+  return r;
+}
+
 }  // namespace
 
 Result attention_cuda(const Call& a, bool want_lse) {
+  if (a.dv > kValueColumns) return by_value_columns(a, want_lse);
   const CudaScope scope(a.query);
   const std::string_view wanted = wanted_plan(a.query.op);
   const TensorCores cores(scope.properties(), wanted);

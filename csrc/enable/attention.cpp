@@ -7,8 +7,9 @@
 
 namespace xgemm::enable {
 namespace {
+constexpr std::int64_t kWidestHead = 256;  ///< wider ones run on CUDA cores in float32
 constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
-}
+}  // namespace
 
 FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,
                                 bool want_lse, double dropout, bool causal, std::optional<double> scale) {
@@ -23,8 +24,7 @@ FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& 
     const bool fits = vq.dim() == 4 && vk.dim() == 4 && vv.dim() == 4 && vq.size(0) == vk.size(0) && vq.size(1) == vk.size(1) &&
                       vk.size(0) == vv.size(0) && vk.size(1) == vv.size(1) && vk.size(2) == vv.size(2) &&
                       vq.size(3) == vk.size(3);
-    if (!fits || vq.size(3) > attention::kMaxHeadSize || vv.size(3) > attention::kMaxHeadSize || vq.numel() == 0 ||
-        vk.numel() == 0 || vv.numel() == 0)
+    if (!fits || vq.size(3) > kWidestHead || vv.size(3) > kWidestHead || vq.numel() == 0 || vk.numel() == 0 || vv.numel() == 0)
       return By::shape;
     if (dropout != 0) return By::option;
 #ifdef XGEMM_WITH_CUDA

@@ -76,9 +76,9 @@ def attention(
     arguments.
 
     Args:
-        query: (..., H, Sq, D), float32, float16, bfloat16 or float64; D up to 256.
+        query: (..., H, Sq, D), float32, float16, bfloat16 or float64; D up to 576.
         key: (..., H, Sk, D).
-        value: (..., H, Sk, Dv); Dv up to 256, it may differ from D. All three of one dtype and device; the dims in
+        value: (..., H, Sk, Dv); Dv up to 576, it may differ from D. All three of one dtype and device; the dims in
             front broadcast.
         attn_mask: bool (True takes part) or additive (float32 or the query's dtype); broadcasts to (..., H, Sq, Sk). Or
             one of :mod:`torch.nn.attention.bias`, which means is_causal and causal_alignment.
@@ -102,7 +102,7 @@ def attention(
         (..., H, Sq) in float32 (float64 for float64 inputs), -inf for such a row.
 
     Raises:
-        RuntimeError: shapes that do not fit, a head size over 256, a scale or softcap that is not finite, also in
+        RuntimeError: shapes that do not fit, a head size over 576, a scale or softcap that is not finite, also in
             float32 (but for float64 inputs); and what :mod:`torch_ext.functional` lists.
         TypeError: a window that is one number.
         ValueError: a dropout_p other than 0, an unknown causal_alignment or precision.

@@ -43,9 +43,11 @@ std::optional<Plan> plan_few_rows(Problem problem, std::int64_t shared_bytes) {
   return plan;
 }
 
-std::optional<Plan> plan_many_rows(Problem problem) {
+std::optional<Plan> plan_many_rows(Problem problem, std::int64_t shared_bytes) {
   problem.table = kManyRowsTiles, problem.portable = true;
-  return plan_tiles(problem);
+  std::optional<Plan> plan = plan_tiles(problem);
+  if (plan && many_rows_shared_bytes(plan->info()) > shared_bytes) plan.reset();
+  return plan;
 }
 
 }  // namespace xgemm::attention

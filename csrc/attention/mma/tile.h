@@ -39,11 +39,11 @@ inline constexpr int kMmaAloneBytes = Tile::kSharedBytes / 2 + 1;
 
 /// Many rows. `stages`: buffers of shared memory, each for a tile of keys or of values: 2, or 4 if both of two tiles fit.
 /// `query_slots`: 0 if registers hold the queries. `row_blocks` share each fragment of keys and values, which ldmatrix would else
-/// load at more than shared memory's rate; the largest heads leave registers for one. At most 99 KB.
-constexpr Tile many_rows_tile(int head_size, int consumers, int row_blocks, Serving serving, int ctas = 2) {
+/// load at more than shared memory's rate; the largest heads leave registers for one. At most 99 KB, but for the widest keys.
+constexpr Tile many_rows_tile(int head_size, int consumers, int row_blocks, Serving serving, int ctas = 2, int value_size = 0) {
   const bool small = head_size <= 64;
   return {.head_size = head_size,
-          .value_size = head_size,
+          .value_size = value_size == 0 ? head_size : value_size,
           .consumers = consumers,
           .keys = 64,
           .query_slots = small ? 0 : 1,
@@ -53,9 +53,13 @@ constexpr Tile many_rows_tile(int head_size, int consumers, int row_blocks, Serv
           .row_blocks = row_blocks};
 }
 inline constexpr std::array kManyRowsTiles = {
-    many_rows_tile(64, 2, 2, Serving::any),       many_rows_tile(96, 2, 2, Serving::unmasked),
-    many_rows_tile(128, 2, 2, Serving::unmasked), many_rows_tile(128, 2, 1, Serving::masked, 1),  // a mask takes registers
-    many_rows_tile(192, 1, 1, Serving::unmasked), many_rows_tile(256, 1, 1, Serving::any),
+    many_rows_tile(64, 2, 2, Serving::any),
+    many_rows_tile(96, 2, 2, Serving::unmasked),
+    many_rows_tile(128, 2, 2, Serving::unmasked),
+    many_rows_tile(128, 2, 1, Serving::masked, 1),  // a mask takes registers
+    many_rows_tile(192, 1, 1, Serving::unmasked),
+    many_rows_tile(256, 1, 1, Serving::any),
+    many_rows_tile(576, 1, 1, Serving::any, 1, 256),  // 216 KB
 };
 
 constexpr int many_rows_threads(const Tile& tile) { return 32 * tile.rows() / (16 * tile.row_blocks); }

@@ -8,7 +8,8 @@ void launch_fp64(const SimtPlan& plan, const Arguments& arguments, cudaStream_t 
   switch (plan.tile) {
     case 6: return launch_tile<6>(plan, arguments, stream);
     case 7: return launch_tile<7>(plan, arguments, stream);
-    default: return launch_tile<8>(plan, arguments, stream);
+    case 8: return launch_tile<8>(plan, arguments, stream);
+    default: return launch_tile<10>(plan, arguments, stream);
   }
 }
 

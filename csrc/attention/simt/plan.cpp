@@ -14,7 +14,7 @@ int choose_tile(const SimtProblem& p) {
   for (const bool few : {true, false})
     for (std::size_t i = 0; i < kSimtTiles.size(); ++i) {
       const SimtTile& t = kSimtTiles[i];
-      if (t.fp64 != p.fp64 || (t.thread_rows == 1) != few || std::max(p.d, p.dv) > t.head_size) continue;
+      if (t.fp64 != p.fp64 || (t.thread_rows == 1) != few || p.d > t.query_size() || p.dv > t.head_size) continue;
       if (!few || p.rows <= kFewTiles * t.rows()) return static_cast<int>(i);
     }
   return static_cast<int>(kSimtTiles.size()) - 1;  // no head is larger (call.cpp)

@@ -22,6 +22,7 @@ struct SimtTile {
   int keys;         ///< keys of a step of the online softmax; divides kSplitKeys
   int depth;        ///< head dims of a key slab in shared memory
   int blocks;       ///< blocks that are to fit an SM: bounds the registers
+  int wide = 0;     ///< largest D, if it is not head_size
 
   constexpr int rows() const { return thread_rows * kGroups; }
   constexpr int element_bytes() const { return fp64 ? 8 : 4; }
@@ -29,7 +30,8 @@ struct SimtTile {
 
   // Shared memory: query rows, the rows' softmax weights, two slabs of keys or values, and each row's maximum and sum. Rows that
   // neighbouring groups or threads read together are padded by 16 bytes, which spreads them over the banks.
-  constexpr int query_stride() const { return head_size + vector(); }
+  constexpr int query_size() const { return wide == 0 ? head_size : wide; }
+  constexpr int query_stride() const { return query_size() + vector(); }
   constexpr int weight_stride() const { return keys + vector(); }
   constexpr int key_stride() const { return depth + vector(); }
   constexpr int value_rows() const { return keys * depth / head_size; }  ///< keys of a value slab: as many elements as a key slab
@@ -51,6 +53,8 @@ inline constexpr std::array kSimtTiles = {
     SimtTile{.fp64 = true, .head_size = 64, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2},     // 6
     SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 2, .keys = 64, .depth = 16, .blocks = 2},    // 7: registers
     SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2},    // 8: few rows
+    SimtTile{.fp64 = false, .head_size = 256, .thread_rows = 2, .keys = 64, .depth = 32, .blocks = 2, .wide = 576},  // 9
+    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2, .wide = 576},   // 10
 };
 
 /// What the choice depends on.

@@ -1,8 +1,8 @@
 // Attention on CUDA cores: one block computes a tile of query rows against all keys, or against one split of them.
 //
 // Contract: query (batch, group, Sq, D), key (batch, Sk, D), value (batch, Sk, Dv) and the mask with any strides, fp32, fp16,
-// bf16 or fp64; output and lse contiguous. D and Dv up to kTile.head_size. sm_80 and later (cp.async). Grid in x: row tiles,
-// batches, splits.
+// bf16 or fp64; output and lse contiguous. D up to kTile.query_size(), Dv up to kTile.head_size. sm_80 and later (cp.async). Grid
+// in x: row tiles, batches, splits.
 //
 // Algorithm: FlashAttention-2's loop (Dao 2023) over Milakov and Gimelshein's online softmax (2018). Query rows stay in shared
 // memory; keys come as slabs of kTile.depth head dims, values as slabs of a few keys, each copied while the previous one is
@@ -84,10 +84,12 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
     cp_async_commit();
   };
 
+  constexpr int kTogether = kTile.wide == 0 ? kTile.head_size : 64;  // columns of a row that threads copy side by side
   if (first_key < end_key)
-    stage<Acc, kTile.rows(), kTile.head_size, kTile.query_stride()>(
-        queries, at(a.query, query_at), a.dtype, a.query.vector, a.query.column, rows.count, a.d,
-        [&](int row) { return Row(a, batch, first_row + row).query; });
+    for (int column = 0; column < max(a.d, 1); column += kTogether)
+      stage<Acc, kTile.rows(), kTogether, kTile.query_stride()>(queries + column, at(a.query, query_at + column * a.query.column),
+                                                                a.dtype, a.query.vector, a.query.column, rows.count, a.d - column,
+                                                                [&](int row) { return Row(a, batch, first_row + row).query; });
 
   copy_next();
 

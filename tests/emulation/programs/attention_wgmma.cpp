@@ -23,7 +23,7 @@ namespace {
 
 #ifdef FAMILY_MMA
 #ifdef MANY_ROWS
-std::optional<Plan> make_plan(const Problem& problem) { return plan_many_rows(problem); }
+std::optional<Plan> make_plan(const Problem& problem) { return plan_many_rows(problem, 227 << 10); }
 #else
 std::optional<Plan> make_plan(const Problem& problem) { return plan_few_rows(problem, 160 << 10); }
 #endif
