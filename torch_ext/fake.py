@@ -25,6 +25,11 @@ MAX_HEAD_SIZE = 576
 MAX_TOP_K = 64
 
 
+def widest_head(dtype: torch.dtype) -> int:
+    """The widest heads of attention that is taken from torch: wider ones have tensor cores in half precision alone."""
+    return MAX_HEAD_SIZE if dtype in (torch.float16, torch.bfloat16) else 256
+
+
 def _text(value: object) -> str:
     if isinstance(value, Tensor):
         value = value.shape

@@ -22,9 +22,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 import torch_ext
+from torch_ext.fake import widest_head
 
 NAME = "xgemm"
-WIDEST_HEAD = 256
 EVERY_KEY = (-1, -1)
 CAUSAL = (-1, 0)
 
@@ -171,7 +171,7 @@ def attention(
                 window = EVERY_KEY
     elif attention_mask.is_floating_point() and attention_mask.dtype is not torch.float32:
         attention_mask = attention_mask.to(query.dtype)
-    wide = max(query.shape[3], value.shape[3]) > WIDEST_HEAD
+    wide = max(query.shape[3], value.shape[3]) > widest_head(query.dtype)
     if window != EVERY_KEY and (position_bias is not None or wide):
         attention_mask = _bools((1, 1, length, keys), window, alignment, query.device)
         window = EVERY_KEY
@@ -304,7 +304,7 @@ def _by_torch(
     sinks: Tensor | None,
 ) -> Tensor:
     """Attention of heads that are too wide for :func:`torch_ext.attention`."""
-    _say_once(f"xgemm attention: torch computes heads wider than {WIDEST_HEAD} (here {query.shape[3]})")
+    _say_once(f"xgemm attention: torch computes heads wider than {widest_head(query.dtype)} (here {query.shape[3]})")
     if not softcap and sinks is None:
         return torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1]

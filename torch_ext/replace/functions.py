@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 
 from torch_ext import functional as F
-from torch_ext.fake import FLOATING, MAX_HEAD_SIZE
+from torch_ext.fake import FLOATING, widest_head
 from torch_ext.replace.einsum import einsum
 from torch_ext.replace.operators import left_to_torch
 from torch_ext.replace.report import Report
@@ -233,7 +233,8 @@ def attention(
     elif is_causal and attn_mask is not None:
         other = "attn_mask and is_causal"
     else:
-        other = f"head size over {MAX_HEAD_SIZE}" if max(query.shape[-1], value.shape[-1]) > MAX_HEAD_SIZE else None
+        widest = widest_head(query.dtype)
+        other = f"head size over {widest}" if max(query.shape[-1], value.shape[-1]) > widest else None
     mask = None if attn_mask is None or attn_mask.dtype is torch.bool else attn_mask
     return other, (query, key, value, mask), ours
 
