@@ -173,3 +173,47 @@ def test_what_it_does_not_take(plan: Ask) -> None:
     assert plan(128, 128, batches=2**31) is None
     most = 2**31 - 1 - 2 * 132  # each CTA's 32-bit item counter passes the last item
     assert plan(128, 128, batches=most) is not None and plan(128, 128, batches=most + 1) is None
+
+
+# ---- values that are columns of the keys -----------------------------------------------------------------------
+
+latent = attend_fixture(
+    "attention_latent",
+    [FOLDER / "wgmma" / "latent_plan.cpp", FOLDER / "wgmma" / "latent.cu", *(s for s in SOURCES if s.name != "bf16.cu")],
+)
+
+
+def test_latent_attention(latent: Attend) -> None:
+    """Heads that fill a tile and fewer, positions, limits, splits, soft capping, sinks; no keys that any row sees."""
+    sizes = [
+        (64, 1, 700, 576, 512),
+        (16, 5, 300, 576, 512),
+        (1, 130, 257, 512, 264),
+        (24, 1, 1, 320, 320),
+        (5, 7, 129, 576, 8),
+    ]
+    limits = [
+        {},
+        {"last": 1},
+        {"first": -100, "last": 40},
+        {"last": 250},
+        {"first": 200},
+        {"first": 5000, "last": 6000},
+    ]
+    cases = [
+        Case(
+            seed,
+            draw.choice([1, 3, 40]),
+            draw.choice([1, 2]),
+            draw.choice([1, 2]),
+            *size,
+            bshd=seed % 2,
+            **limit,
+            softcap=seed % 3 // 2 * 4.0,
+            sinks=seed % 4 % 3,
+        )
+        for draw in [random.Random(0)]
+        for seed, (size, limit) in enumerate(itertools.product(sizes, limits))
+    ]
+    results = latent(cases)
+    assert any("splits 1:" not in result for result in results) and any("splits 1:" in result for result in results)

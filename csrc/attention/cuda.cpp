@@ -10,6 +10,7 @@
 #include "attention/fp16_split/launch.h"
 #include "attention/mma/launch.h"
 #include "attention/simt/launch.h"
+#include "attention/wgmma/latent.h"
 #include "attention/wgmma/launch.h"
 #include "attention/wgmma/tiles.h"
 #include "device/environment.h"
@@ -259,10 +260,54 @@ Result by_value_columns(const Call& a, bool want_lse) {
   return r;
 }
 
+/// Are the values the keys' first columns?
+bool is_latent(const Call& a) {
+  const auto alike = [](ShapeRef x, ShapeRef y) { return std::equal(x.begin(), x.end() - 1, y.begin(), y.end() - 1); };
+  return a.value.data == a.key.data && a.dv <= a.d && alike(a.key.sizes, a.value.sizes) &&
+         std::equal(a.key.strides.begin(), a.key.strides.end(), a.value.strides.begin(), a.value.strides.end());
+}
+
+/// More query heads of a key head than a tile has rows become several groups, along a batch dim of their own.
+void divide_group(Arguments& k) {
+  int group = std::min(k.group, kLatentTile.rows());
+  while (k.group % group != 0) --group;
+  const int groups = k.group / group;
+  k.batch_sizes[k.batch_dims] = static_cast<std::uint32_t>(groups), k.batches *= static_cast<std::uint32_t>(groups);
+  k.query.batch[k.batch_dims] = group * k.query.group, k.sinks.batch[k.batch_dims] = group * k.sinks.group;
+  k.key.batch[k.batch_dims] = k.value.batch[k.batch_dims] = 0;
+  ++k.batch_dims, k.group = group;
+}
+
+/// Nothing if the kernel for latent attention does not take the call.
+std::optional<Result> by_latent_kernel(const Call& a, bool want_lse) {
+  const CudaScope scope(a.query);
+  const bool half_type = a.query.dtype == ScalarType::Half || a.query.dtype == ScalarType::BFloat16;
+  if (!half_type || !TensorCores(scope.properties(), wanted_plan(a.query.op)).wgmma || a.mask || !is_latent(a)) return {};
+  Result r = empty_result(a, want_lse);
+  Described call = describe(a, kTensorMapBatchDims - 1);
+  call.arguments.batches = static_cast<std::uint32_t>(call.batches);
+  bool served = true;
+  each_launch(a, call, r, 2, [&] {
+    Arguments k = call.arguments;
+    divide_group(k);
+    Problem problem = tile_problem(k);
+    problem.sm_count = scope.properties().sm_count, problem.batch_invariant = batch_invariant();
+    const std::optional<Plan> plan = plan_latent(problem);
+    if (!(served = served && plan)) return;
+    const MeetingPlace place = scope.meeting_place(0, static_cast<std::size_t>(plan->memory_bytes()));
+    served = launch_latent(*plan, k, place.counters, place.partials, scope.stream());
+    scope.check_launch();
+  });
+  return served ? std::optional(std::move(r)) : std::nullopt;
+}
+
 }  // namespace
 
 Result attention_cuda(const Call& a, bool want_lse) {
-  if (a.dv > kValueColumns) return by_value_columns(a, want_lse);
+  if (a.dv > kValueColumns) {
+    if (std::optional<Result> r = by_latent_kernel(a, want_lse)) return *r;
+    return by_value_columns(a, want_lse);
+  }
   const CudaScope scope(a.query);
   const std::string_view wanted = wanted_plan(a.query.op);
   const TensorCores cores(scope.properties(), wanted);

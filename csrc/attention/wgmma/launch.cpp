@@ -2,6 +2,7 @@
 
 #include "attention/tiles/instances.h"
 #include "attention/wgmma/instances.h"
+#include "attention/wgmma/latent.h"
 #include "device/tensor_map.h"
 
 namespace xgemm::attention {
@@ -67,6 +68,17 @@ Masking launched_masking(const Plan& plan, const Arguments& a) {
                         walkable(a.sq, x.row) && walkable(map_batches(a, x, 0), batch_stride(a, x, 0)) &&
                         walkable(map_batches(a, x, 1), batch_stride(a, x, 1));
   return possible ? Masking::additive_tma : plan.masking;
+}
+
+bool launch_latent(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+  TileArguments g{};
+  if (!make_rows_map(g.query, a, a.query, a.d, plan.packed, plan.tile_rows) || !make_keys_map(g.key, a, a.key, a.d, 64))
+    return false;
+  g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key);
+  fill_arguments(g, plan, a, counters, memory, stream);
+  (a.dtype == DType::f16 ? launch_latent_half : launch_latent_bf16)(g, plan.ctas, stream);
+  if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
+  return true;
 }
 
 bool launch_wgmma(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
