@@ -35,7 +35,20 @@ attention_lse = torch.ops.xgemm.attention_lse
 
 LENGTHS = [0, 1, 2, 31, 63, 64, 65, 127, 128, 129, 257, 1000]
 HEAD_SIZES = [1, 3, 8, 31, 32, 33, 64, 80, 96, 128, 160, 192, 255, 256, 264, 511, 576]
-HEAD_SIZE_PAIRS = [(64, 128), (128, 64), (192, 128), (1, 256), (256, 1), (3, 80), (33, 31), (31, 33), (256, 255), (576, 512), (40, 300), (513, 24)]
+HEAD_SIZE_PAIRS = [
+    (64, 128),
+    (128, 64),
+    (192, 128),
+    (1, 256),
+    (256, 1),
+    (3, 80),
+    (33, 31),
+    (31, 33),
+    (256, 255),
+    (576, 512),
+    (40, 300),
+    (513, 24),
+]
 HEAD_SIZE_PAIRS += [(0, 8), (8, 0)]
 
 
@@ -202,6 +215,32 @@ def test_value_head_size_differs(device: torch.device, dtype: torch.dtype, d: in
     args = qkv(dtype, device, sq=sq, d=d, dv=dv, batch=(1, 1) if SANITIZED else (1, 2))
     check(*args, half_peer=min(d, dv) > 0)
     check(*args, is_causal=True, causal_alignment="bottom_right")
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_values_that_are_columns_of_the_keys(device: torch.device, dtype: torch.dtype) -> None:
+    """Latent attention: one key head of 512 + 64 columns for all query heads, dense and as a slice of a cache."""
+    for heads, sq, sk, d, dv in [
+        (128, 1, 700, 576, 512),
+        (16, 5, 300, 576, 512),
+        (3, 65, 129, 320, 264),
+        (40, 2, 9, 512, 512),
+    ]:
+        if (SANITIZED or device.type == "cpu") and heads * sq > 100:
+            heads = 16
+        cache = randn(2, sk + 7, d, dtype=dtype, device=device)
+        for limits in (
+            {},
+            {"is_causal": True, "causal_alignment": "bottom_right"},
+            {"window": (100, 3), "softcap": 20.0},
+        ):
+            for keys in (cache[:, 3 : sk + 3], cache[:, :sk].contiguous()):
+                q = randn(2, heads, sq, d, dtype=dtype, device=device)
+                key, value = keys[:, None], keys[:, None, :, :dv]
+                check(q, key, value, enable_gqa=True, half_peer=False, **limits)
+    empty = attention(q, key[:, :, :0], value[:, :, :0], enable_gqa=True)
+    assert empty.shape == (2, heads, sq, dv) and not empty.any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])

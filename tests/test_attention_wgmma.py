@@ -179,7 +179,10 @@ def test_what_it_does_not_take(plan: Ask) -> None:
 
 latent = attend_fixture(
     "attention_latent",
-    [FOLDER / "wgmma" / "latent_plan.cpp", FOLDER / "wgmma" / "latent.cu", *(s for s in SOURCES if s.name != "bf16.cu")],
+    [
+        *(FOLDER / "wgmma" / name for name in ("latent_plan.cpp", "latent.cu")),
+        *(s for s in SOURCES if s.name != "bf16.cu"),
+    ],
 )
 
 

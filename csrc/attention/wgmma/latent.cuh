@@ -120,6 +120,7 @@ struct LatentSide {
   __device__ __forceinline__ void multiply_part(int part, bool accumulate) {
     const auto q = S::Rows::descriptor_low(ptx::shared_address(shared.queries + S::first_block(part) * S::kBlock));
     const auto k = S::Rows::descriptor_low(ptx::shared_address(shared.part(side, part)));
+    ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
       ptx::Wgmma<Element, true, true>::mma(scores, S::Rows::descriptor(q, step / 4 * S::kBlock + step % 4 * S::Rows::kStepBytes),
@@ -129,7 +130,6 @@ struct LatentSide {
   __device__ __forceinline__ void multiply_keys() {
     wait(side, side);
     ptx::wgmma_pin(scores);
-    ptx::wgmma_fence();
     multiply_part<16>(side, false);
     wait(side, 1 - side);
     multiply_part<16>(1 - side, true);
