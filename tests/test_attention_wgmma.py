@@ -175,26 +175,18 @@ def test_what_it_does_not_take(plan: Ask) -> None:
     assert plan(128, 128, batches=most) is not None and plan(128, 128, batches=most + 1) is None
 
 
-# ---- values that are columns of the keys -----------------------------------------------------------------------
+# ---- values of more than 256 columns ---------------------------------------------------------------------------
 
-latent = attend_fixture(
-    "attention_latent",
-    [
-        *(FOLDER / "wgmma" / name for name in ("latent_plan.cpp", "latent.cu")),
-        *(s for s in SOURCES if s.name != "bf16.cu"),
-    ],
+wide = attend_fixture(
+    "attention_wide",
+    [*(FOLDER / "wgmma" / name for name in ("wide_plan.cpp", "wide.cu")), *(s for s in SOURCES if s.name != "bf16.cu")],
 )
 
 
-def test_latent_attention(latent: Attend) -> None:
+@pytest.mark.parametrize("latent", [False, True], ids=["values of their own", "latent"])
+def test_wide_values(wide: Attend, latent: bool) -> None:
     """Heads that fill a tile and fewer, positions, limits, splits, soft capping, sinks; no keys that any row sees."""
-    sizes = [
-        (64, 1, 700, 576, 512),
-        (16, 5, 300, 576, 512),
-        (1, 130, 257, 512, 264),
-        (24, 1, 1, 320, 320),
-        (5, 7, 129, 576, 8),
-    ]
+    sizes = [(64, 1, 700, 512), (16, 5, 300, 512), (1, 130, 257, 264), (24, 1, 1, 320), (5, 7, 129, 8)]
     limits = [
         {},
         {"last": 1},
@@ -203,20 +195,19 @@ def test_latent_attention(latent: Attend) -> None:
         {"first": 200},
         {"first": 5000, "last": 6000},
     ]
+    draw = random.Random(0)
     cases = [
         Case(
-            seed,
-            draw.choice([1, 3, 40]),
-            draw.choice([1, 2]),
-            draw.choice([1, 2]),
-            *size,
+            *(seed, draw.choice([1, 3, 40]), draw.choice([1, 2]), draw.choice([1, 2]), group, sq, sk),
+            d=draw.choice([dv, 512, 576] if latent else [64, dv, 512]),
+            dv=dv,
             bshd=seed % 2,
             **limit,
+            mask=9 * latent,
             softcap=seed % 3 // 2 * 4.0,
             sinks=seed % 4 % 3,
         )
-        for draw in [random.Random(0)]
-        for seed, (size, limit) in enumerate(itertools.product(sizes, limits))
+        for seed, ((group, sq, sk, dv), limit) in enumerate(itertools.product(sizes, limits))
     ]
-    results = latent(cases)
+    results = wide(cases)
     assert any("splits 1:" not in result for result in results) and any("splits 1:" in result for result in results)

@@ -10,9 +10,9 @@
 #include "attention/fp16_split/launch.h"
 #include "attention/mma/launch.h"
 #include "attention/simt/launch.h"
-#include "attention/wgmma/latent.h"
 #include "attention/wgmma/launch.h"
 #include "attention/wgmma/tiles.h"
+#include "attention/wgmma/wide.h"
 #include "device/environment.h"
 #include "device/integer.h"
 
@@ -269,7 +269,7 @@ bool is_latent(const Call& a) {
 
 /// More query heads of a key head than a tile has rows become several groups, along a batch dim of their own.
 void divide_group(Arguments& k) {
-  int group = std::min(k.group, kLatentTile.rows());
+  int group = std::min(k.group, kWideTiles[0].rows());
   while (k.group % group != 0) --group;
   const int groups = k.group / group;
   k.batch_sizes[k.batch_dims] = static_cast<std::uint32_t>(groups), k.batches *= static_cast<std::uint32_t>(groups);
@@ -278,11 +278,12 @@ void divide_group(Arguments& k) {
   ++k.batch_dims, k.group = group;
 }
 
-/// Nothing if the kernel for latent attention does not take the call.
-std::optional<Result> by_latent_kernel(const Call& a, bool want_lse) {
+/// Nothing if the kernel for values of more than 256 columns does not take the call.
+std::optional<Result> by_wide_kernel(const Call& a, bool want_lse) {
   const CudaScope scope(a.query);
   const bool half_type = a.query.dtype == ScalarType::Half || a.query.dtype == ScalarType::BFloat16;
-  if (!half_type || !TensorCores(scope.properties(), wanted_plan(a.query.op)).wgmma || a.mask || !is_latent(a)) return {};
+  if (!half_type || !TensorCores(scope.properties(), wanted_plan(a.query.op)).wgmma || a.mask) return {};
+  const bool latent = is_latent(a);
   Result r = empty_result(a, want_lse);
   Described call = describe(a, kTensorMapBatchDims - 1);
   call.arguments.batches = static_cast<std::uint32_t>(call.batches);
@@ -292,10 +293,10 @@ std::optional<Result> by_latent_kernel(const Call& a, bool want_lse) {
     divide_group(k);
     Problem problem = tile_problem(k);
     problem.sm_count = scope.properties().sm_count, problem.batch_invariant = batch_invariant();
-    const std::optional<Plan> plan = plan_latent(problem);
+    const std::optional<Plan> plan = plan_wide(problem, latent);
     if (!(served = served && plan)) return;
     const MeetingPlace place = scope.meeting_place(0, static_cast<std::size_t>(plan->memory_bytes()));
-    served = launch_latent(*plan, k, place.counters, place.partials, scope.stream());
+    served = launch_wide(*plan, k, place.counters, place.partials, scope.stream());
     scope.check_launch();
   });
   return served ? std::optional(std::move(r)) : std::nullopt;
@@ -305,7 +306,7 @@ std::optional<Result> by_latent_kernel(const Call& a, bool want_lse) {
 
 Result attention_cuda(const Call& a, bool want_lse) {
   if (a.dv > kValueColumns) {
-    if (std::optional<Result> r = by_latent_kernel(a, want_lse)) return *r;
+    if (std::optional<Result> r = by_wide_kernel(a, want_lse)) return *r;
     return by_value_columns(a, want_lse);
   }
   const CudaScope scope(a.query);

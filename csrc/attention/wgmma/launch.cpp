@@ -2,7 +2,7 @@
 
 #include "attention/tiles/instances.h"
 #include "attention/wgmma/instances.h"
-#include "attention/wgmma/latent.h"
+#include "attention/wgmma/wide.h"
 #include "device/tensor_map.h"
 
 namespace xgemm::attention {
@@ -70,13 +70,16 @@ Masking launched_masking(const Plan& plan, const Arguments& a) {
   return possible ? Masking::additive_tma : plan.masking;
 }
 
-bool launch_latent(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+bool launch_wide(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+  constexpr int kSlotKeys = 64;
+  const bool latent = &plan.info() == &kWideTiles[1];
   TileArguments g{};
-  if (!make_rows_map(g.query, a, a.query, a.d, plan.packed, plan.tile_rows) || !make_keys_map(g.key, a, a.key, a.d, 64))
+  if (!make_rows_map(g.query, a, a.query, a.d, plan.packed, plan.tile_rows) || !make_keys_map(g.key, a, a.key, a.d, kSlotKeys) ||
+      (!latent && !make_keys_map(g.value, a, a.value, a.dv, kSlotKeys)))
     return false;
-  g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key);
+  g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);
   fill_arguments(g, plan, a, counters, memory, stream);
-  (a.dtype == DType::f16 ? launch_latent_half : launch_latent_bf16)(g, plan.ctas, stream);
+  (a.dtype == DType::f16 ? launch_wide_half : launch_wide_bf16)(latent, g, plan.ctas, stream);
   if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
   return true;
 }

@@ -13,7 +13,7 @@ Masking launched_masking(const Plan& plan, const Arguments& arguments);
 /// maps: nothing was launched.
 bool launch_wgmma(const Plan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
 
-/// The same for latent.cuh; `plan` as plan_latent() made it.
-bool launch_latent(const Plan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
+/// The same for wide.cuh; `plan` as plan_wide() made it.
+bool launch_wide(const Plan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
 
 }  // namespace xgemm::attention

@@ -7,14 +7,14 @@
 // score. sinks: 1 a float for each query head, 2 one of the operands' dtype for each query head and outer batch. aligned: the
 // mask's rows begin at multiples of 16 bytes; shared: all outer batches have one mask. The last outer batch alone, with another
 // seed and number of SMs, must give the same bits. With FAMILY_MMA (attention_mma.cpp) the same of csrc/attention/mma in fp16: of
-// its kernel for few rows or, with MANY_ROWS (attention_many_rows.cpp), for many. With LATENT (attention_latent.cpp) latent.cuh's:
-// the values are the keys' first columns.
+// its kernel for few rows or, with MANY_ROWS (attention_many_rows.cpp), for many. With WIDE (attention_wide.cpp) wide.cuh's;
+// mask 9: the values are the keys' first columns.
 #ifdef FAMILY_MMA
 #include "attention/mma/launch.h"
 #endif
-#include "attention/wgmma/latent.h"
 #include "attention/wgmma/launch.h"
 #include "attention/wgmma/tiles.h"
+#include "attention/wgmma/wide.h"
 #include "device/numeric.cuh"
 #include "programs/attention_case.h"
 
@@ -35,10 +35,11 @@ bool launch(const Plan& plan, const Arguments& arguments, void* counters, void* 
 }
 const char* masks(const Plan&, const Arguments&) { return ""; }
 using T = half;
-#elif defined(LATENT)
-std::optional<Plan> make_plan(const Problem& problem) { return plan_latent(problem); }
+#elif defined(WIDE)
+bool kLatent = false;  ///< of the case: its mask, of which there is none, is 9
+std::optional<Plan> make_plan(const Problem& problem) { return plan_wide(problem, kLatent); }
 bool launch(const Plan& plan, const Arguments& arguments, void* counters, void* memory) {
-  return launch_latent(plan, arguments, counters, memory, nullptr);
+  return launch_wide(plan, arguments, counters, memory, nullptr);
 }
 const char* masks(const Plan&, const Arguments&) { return ""; }
 using T = bf16;
@@ -57,13 +58,16 @@ using T = bf16;
 #endif
 
 /// Splits that follow the GPU, so that bits are promised in batch-invariant mode alone: cases of odd seeds.
-#ifdef LATENT
+#ifdef WIDE
 constexpr bool kInvariant = true;
 #else
 constexpr bool kInvariant = false;
 #endif
 
-void check(const Case& c) {
+void check(Case c) {
+#ifdef WIDE
+  kLatent = std::exchange(c.mask, 0) == 9;
+#endif
   constexpr bool kHalf = std::is_same_v<T, half>;
   const int all_heads = c.inner * c.group;
   // Poisoned out of bounds: a few elements after each operand.
@@ -98,8 +102,8 @@ void check(const Case& c) {
   };
   a.query = operand(query, all_heads, c.sq, c.d, c.group);
   a.key = operand(key, c.inner, c.sk, c.d, 1), a.value = operand(value, c.inner, c.sk, c.dv, 1);
-#ifdef LATENT
-  a.value = a.key;
+#ifdef WIDE
+  if (kLatent) a.value = a.key;
 #endif
   a.output = output.data(), a.lse = lse.data();
 
@@ -183,11 +187,12 @@ void check(const Case& c) {
   run(last, c.sm_count + 1, c.seed + 5);
   if (!kInvariant || c.seed % 2 == 1)
     require(std::memcmp(output_alone.data(), output.data() + rows_before * c.dv, output_alone.size() * sizeof(T)) == 0 &&
-              std::memcmp(lse_alone.data(), lse.data() + rows_before, lse_alone.size() * sizeof(float)) == 0,
-          "equal bits of the last batch alone");
+                std::memcmp(lse_alone.data(), lse.data() + rows_before, lse_alone.size() * sizeof(float)) == 0,
+            "equal bits of the last batch alone");
 
   std::vector<double> expected(output.size()), allowed(output.size()), expected_lse(lse.size()), allowed_lse(lse.size());
-  const std::vector<double> queries = doubles(query), keys_of_all = doubles(key), values = kInvariant ? keys_of_all : doubles(value);
+  const std::vector<double> queries = doubles(query), keys_of_all = doubles(key),
+                            values = a.value.data == a.key.data ? keys_of_all : doubles(value);
   std::vector<double> weights(place(c.sk)), sums(place(c.dv)), magnitudes(place(c.dv));
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group;
@@ -259,11 +264,11 @@ void launch_mma_bf16(int, bool, const MmaArguments&, unsigned, cudaStream_t) { s
 void launch_many_rows_bf16(int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
 #else
 void launch_wgmma_half(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
-#ifdef LATENT
+#ifdef WIDE
 void launch_wgmma_bf16(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
 #else
-void launch_latent_half(const TileArguments&, int, cudaStream_t) { std::abort(); }
-void launch_latent_bf16(const TileArguments&, int, cudaStream_t) { std::abort(); }
+void launch_wide_half(bool, const TileArguments&, int, cudaStream_t) { std::abort(); }
+void launch_wide_bf16(bool, const TileArguments&, int, cudaStream_t) { std::abort(); }
 #endif
 #endif
 }  // namespace xgemm::attention

@@ -1,0 +1,37 @@
+// The tiles of wide.cuh, their plan and their launch.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <array>
+#include <optional>
+
+#include "attention/tiles/arguments.h"
+#include "attention/tiles/plan.h"
+
+namespace xgemm::attention {
+
+inline constexpr int kWideThreads = 3 * 128, kWideBlocks = 9, kWideBlockBytes = 64 * Tile::kBlockBytes;
+/// `keys`: of a step.
+constexpr Tile wide_tile(int head_size, int keys) {
+  return {.head_size = head_size,
+          .value_size = 512,
+          .consumers = 1,
+          .keys = keys,
+          .query_slots = 1,
+          .stages = 1,
+          .serving = Serving::unmasked};
+}
+/// With values of their own, and with values that are the keys' first columns.
+inline constexpr std::array kWideTiles = {wide_tile(512, 64), wide_tile(576, 128)};
+/// Queries and two slots; a barrier for the queries, two for each part; maxima.
+inline constexpr int kWideBytes = 3 * kWideBlocks * kWideBlockBytes + 8 * (1 + 2 * 2 * 3) + 4 * 2 * 64;
+static_assert(kWideBytes <= Tile::kSharedBytes);
+enum { kWideBarrier = 1 };
+
+/// Nothing if the kernel does not take the problem; `problem` as plan_tiles() has it, whatever its table.
+std::optional<Plan> plan_wide(Problem problem, bool latent);
+
+void launch_wide_half(bool latent, const TileArguments& arguments, int ctas, cudaStream_t stream);
+void launch_wide_bf16(bool latent, const TileArguments& arguments, int ctas, cudaStream_t stream);
+
+}  // namespace xgemm::attention
