@@ -7,7 +7,8 @@ STABLE_TORCH_LIBRARY(xgemm_lab, m) {
   // double buffering; the ladder's 08 is torch.ops.xgemm itself).
   m.def("sgemm(Tensor a, Tensor b, Tensor? c=None, *, int step, float alpha=1, float beta=0) -> Tensor");
   // a @ b^T in bf16 on tensor cores; step 9 WMMA, 10 mma.sync and cp.async, 11 wgmma and TMA, 12 warp-specialised, 13 persistent
-  // with clusters (step 14 is torch.ops.xgemm itself). m and n are multiples of 256, k of 64; from step 11 on sm_90.
+  // with clusters, 14 and 15 steps 11a (wgmma with cp.async) and 13a (TMA store; the ladder's 14 is torch.ops.xgemm itself). m
+  // and n are multiples of 256, k of 64; from step 11 on sm_90.
   m.def("tensor_gemm(Tensor a, Tensor b, *, int step) -> Tensor");
   // a @ b^T in fp32 by fp16 products; variant: fp16, split, promoted, scaled. The same shapes; sm_90.
   m.def("fp32_gemm(Tensor a, Tensor b, *, str variant) -> Tensor");

@@ -3,6 +3,7 @@
 // A slot of the ring holds hi and lo of 128 rows of A and of B (64 KiB, three slots). The two small products come first: they are
 // about 2^-11 of the large one, so they lose least while the sum is small. Promoted: a step's sum starts at zero and is added to
 // the total by the CUDA cores; a consumer then waits for its own step, and the other consumer keeps the tensor cores busy.
+#include "device/launch.h"
 #include "lab/fp32/fp32.h"
 #include "lab/kernels.h"
 #include "lab/tensor/hopper.cuh"
@@ -17,10 +18,7 @@ using Box = tensor::BoxOf<__half>;
 struct Slot {
   Box a_hi, b_hi, a_lo, b_lo;
 };
-struct Shared {
-  Slot slots[kStages];
-  ptx::Barrier full[kStages], empty[kStages];
-};
+using Ring = tensor::RingOf<Slot, kStages>;
 enum class Sum { one_product, three_products, three_promoted };
 
 template <Sum kSum>
@@ -28,24 +26,18 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
 #ifdef XGEMM_LAB_HOPPER
   constexpr bool kThree = kSum != Sum::one_product, kPromote = kSum == Sum::three_promoted;
   extern __shared__ __align__(1024) unsigned char raw[];
-  Shared& shared = *reinterpret_cast<Shared*>(raw);
+  Ring& ring = *reinterpret_cast<Ring*>(raw);
   const int row0 = blockIdx.y * kBoxRows, col0 = blockIdx.x * kBoxRows, group = threadIdx.x / kWarpgroup, steps = p.k / kBoxK;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      ptx::barrier_init(&shared.full[i], 1);
-      ptx::barrier_init(&shared.empty[i], 2);
-    }
-    ptx::fence_barrier_init();
-  }
+  if (threadIdx.x == 0) tensor::init_ring(ring, 2);
   __syncthreads();
   if (group == 0) {
     ptx::release_registers<40>();
     if (threadIdx.x == 0)
       for (int step = 0; step < steps; ++step) {
         const int slot = step % kStages, lap = step / kStages;
-        Slot& to = shared.slots[slot];
-        ptx::Barrier* full = &shared.full[slot];
-        ptx::barrier_wait(&shared.empty[slot], lap % 2 ^ 1);
+        Slot& to = ring.slots[slot];
+        ptx::Barrier* full = &ring.full[slot];
+        ptx::barrier_wait(&ring.empty[slot], lap % 2 ^ 1);
         ptx::barrier_arrive_expect(full, (kThree ? 4 : 2) * kBoxBytes);
         ptx::tma_load(to.a_hi, &p.a.map_hi, full, step * kBoxK, row0, 0);
         ptx::tma_load(to.b_hi, &p.b.map_hi, full, step * kBoxK, col0, 0);
@@ -60,8 +52,8 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
     float sum[64], total[kPromote ? 64 : 1] = {};
     for (int step = 0; step < steps; ++step) {
       const int slot = step % kStages, lap = step / kStages;
-      const Slot& from = shared.slots[slot];
-      ptx::barrier_wait(&shared.full[slot], lap % 2);
+      const Slot& from = ring.slots[slot];
+      ptx::barrier_wait(&ring.full[slot], lap % 2);
       bool accumulate = !kPromote && step > 0;
       ptx::wgmma_fence();
       if (kThree) {
@@ -73,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(sum);
-      if (threadIdx.x % kWarpgroup == 0) ptx::barrier_arrive(&shared.empty[slot]);
+      if (threadIdx.x % kWarpgroup == 0) ptx::barrier_arrive(&ring.empty[slot]);
       if constexpr (kPromote) {
 #pragma unroll
         for (int i = 0; i < 64; ++i) total[i] += sum[i];
@@ -97,15 +89,15 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
 
 template <Sum kSum>
 void launch(const Problem& p, cudaStream_t stream) {
-  constexpr int kBytes = static_cast<int>(sizeof(Shared));
-  cudaFuncSetAttribute(kernel<kSum>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  constexpr int kBytes = static_cast<int>(sizeof(Ring));
+  allow_shared<kernel<kSum>, kBytes>();
   kernel<kSum><<<dim3(p.b.rows / kBoxRows, p.a.rows / kBoxRows), kThreads, kBytes, stream>>>(p);
 }
 
-const NameKernel named_fp16("fp32 fp16", kernel<Sum::one_product>, kThreads, sizeof(Shared)),
-    named_split("fp32 split", kernel<Sum::three_products>, kThreads, sizeof(Shared)),
-    named_promoted("fp32 promoted", kernel<Sum::three_promoted>, kThreads, sizeof(Shared)),
-    named_scaled("fp32 scaled", kernel<Sum::three_promoted>, kThreads, sizeof(Shared));
+const NameKernel named_fp16("fp32 fp16", kernel<Sum::one_product>, kThreads, sizeof(Ring)),
+    named_split("fp32 split", kernel<Sum::three_products>, kThreads, sizeof(Ring)),
+    named_promoted("fp32 promoted", kernel<Sum::three_promoted>, kThreads, sizeof(Ring)),
+    named_scaled("fp32 scaled", kernel<Sum::three_promoted>, kThreads, sizeof(Ring));
 
 }  // namespace product_kernels
 

@@ -1,31 +1,21 @@
 // Step 10, mma.sync with cp.async: tiles of 128 x 128 in shared memory, filled three steps ahead.
 //
 // Idea: steps 03 to 07 again, on tensor cores. A block of 8 warps owns a 128 x 128 tile and walks k by 64; cp.async brings
-// 128-byte rows of A and B while earlier ones are multiplied (3 buffers, 96 KiB). Row r keeps its 16-byte piece c at c ^ (r % 8),
+// 128-byte rows of A and B while earlier ones are multiplied (3 buffers, 96 KiB). Rows are swizzled (swizzled_tile.cuh),
 // so that neither cp.async nor ldmatrix meets a bank conflict. A warp owns 64 x 32: an ldmatrix feeds 4 to 8 mma.sync. Limit:
 // mma.sync reads its operands from registers, which Hopper's tensor cores outrun: about 62 % of their peak at best, whatever the
 // schedule.
-#include "device/ptx/cp_async.cuh"
+#include "device/launch.h"
 #include "device/ptx/mma.cuh"
 #include "lab/kernels.h"
-#include "lab/tensor/tensor.h"
+#include "lab/tensor/swizzled_tile.cuh"
 
 namespace xgemm::lab::tensor {
 namespace step_10 {
 
 constexpr int kBM = 128, kBN = 128, kBK = 64, kStages = 3, kThreads = 256;
 constexpr int kWM = 64, kWN = 32, kWarpsN = kBN / kWN;
-constexpr int kPieces = kBK / 8;  // 16-byte pieces of a row
-using Tile = __nv_bfloat16[kBM][kBK];
-static_assert(kBM == kBN);
-
-__device__ __forceinline__ __nv_bfloat16* piece(Tile& tile, int row, int c) { return &tile[row][(c ^ (row % 8)) * 8]; }
-
-__device__ __forceinline__ void load(Tile& tile, const __nv_bfloat16* from, int k) {
-#pragma unroll
-  for (int i = threadIdx.x; i < kBM * kPieces; i += kThreads)
-    cp_async<16>(piece(tile, i / kPieces, i % kPieces), from + static_cast<std::int64_t>(i / kPieces) * k + i % kPieces * 8, 16);
-}
+static_assert(kBM == kBoxRows && kBN == kBoxRows && kBK == kBoxK);
 
 __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Problem p) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -37,8 +27,8 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
   float sum[kWM / 16][kWN / 8][4] = {};
   const auto fetch = [&](int step) {
     if (step < steps) {
-      load(tiles_a[step % kStages], a + step * kBK, p.k);
-      load(tiles_b[step % kStages], b + step * kBK, p.k);
+      load<kThreads>(tiles_a[step % kStages], a + step * kBK, p.k);
+      load<kThreads>(tiles_b[step % kStages], b + step * kBK, p.k);
     }
     cp_async_commit();  // an empty group at the end keeps the count of groups
   };
@@ -82,7 +72,7 @@ const NameKernel named("tensor 10_mma_sync", kernel, kThreads, 2 * kStages * siz
 void mma_sync(const Problem& p, cudaStream_t stream) {
   using namespace step_10;
   constexpr int kBytes = 2 * kStages * static_cast<int>(sizeof(Tile));
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  allow_shared<kernel, kBytes>();
   kernel<<<dim3(p.n / kBN, p.m / kBM), kThreads, kBytes, stream>>>(p);
 }
 

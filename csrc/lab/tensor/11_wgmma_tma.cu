@@ -11,11 +11,15 @@ namespace xgemm::lab::tensor {
 namespace step_11 {
 
 constexpr int kThreads = 2 * kWarpgroup;
+struct Shared {
+  Box a, b;
+  ptx::Barrier arrived;
+};
 
 __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid_constant__ Problem p) {
 #ifdef XGEMM_LAB_HOPPER
-  __shared__ alignas(1024) Box a, b;
-  __shared__ ptx::Barrier arrived;
+  extern __shared__ __align__(1024) unsigned char raw[];
+  auto& [a, b, arrived] = *reinterpret_cast<Shared*>(raw);
   const int row0 = blockIdx.y * kBoxRows, col0 = blockIdx.x * kBoxRows, group = threadIdx.x / kWarpgroup;
   if (threadIdx.x == 0) {
     ptx::barrier_init(&arrived, 1);
@@ -41,13 +45,13 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
 #endif
 }
 
-const NameKernel named("tensor 11_wgmma_tma", kernel, kThreads);
+const NameKernel named("tensor 11_wgmma_tma", kernel, kThreads, sizeof(Shared));
 
 }  // namespace step_11
 
 void wgmma_tma(const Problem& p, cudaStream_t stream) {
   using namespace step_11;
-  kernel<<<dim3(p.n / kBoxRows, p.m / kBoxRows), kThreads, 0, stream>>>(p);
+  kernel<<<dim3(p.n / kBoxRows, p.m / kBoxRows), kThreads, sizeof(Shared), stream>>>(p);
 }
 
 }  // namespace xgemm::lab::tensor

@@ -5,8 +5,7 @@
 
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
-#include "device/tensor_map.h"
-#include "lab/tensor/tensor.h"
+#include "lab/tensor/maps.h"
 #include "torch/cuda.h"
 #endif
 #include "lab/checks.h"
@@ -15,7 +14,7 @@ namespace xgemm::lab {
 namespace {
 
 constexpr const char* kOp = "lab::tensor_gemm";
-constexpr std::int64_t kFirst = 9, kLast = 13, kFirstHopper = 11;
+constexpr std::int64_t kFirst = 9, kLast = 15, kFirstHopper = 11;
 
 Tensor tensor_gemm_op(const Tensor& a, const Tensor& b, std::int64_t step) {
   const TensorView va = view(kOp, "a", a), vb = view(kOp, "b", b);
@@ -32,7 +31,8 @@ Tensor tensor_gemm_op(const Tensor& a, const Tensor& b, std::int64_t step) {
   for (const TensorView* v : {&va, &vb})
     check(reinterpret_cast<std::uintptr_t>(v->data) % 16 == 0, kOp, "expected ", v->name,
           " at an address that is a multiple of 16");
-  constexpr std::array<Step, kLast - kFirst + 1> steps{wmma_naive, mma_sync, wgmma_tma, warp_specialised, persistent_cluster};
+  constexpr std::array<Step, kLast - kFirst + 1> steps{wmma_naive,         mma_sync,       wgmma_tma, warp_specialised,
+                                                       persistent_cluster, wgmma_cp_async, tma_store};
   CudaScope scope(va);
   Tensor out = empty(std::array{m, n}, ScalarType::BFloat16, va);
   Problem problem{.a = static_cast<const __nv_bfloat16*>(va.data),
@@ -41,20 +41,14 @@ Tensor tensor_gemm_op(const Tensor& a, const Tensor& b, std::int64_t step) {
                   .m = static_cast<int>(m),
                   .n = static_cast<int>(n),
                   .k = static_cast<int>(k),
+                  .sm_count = scope.properties().sm_count,
                   .map_a = {},
-                  .map_b = {}};
+                  .map_b = {},
+                  .map_out = {}};
   if (step >= kFirstHopper) {
     check(scope.properties().major == 9, kOp, "expected a GPU of compute capability 9.0 for step ", step, ", got ",
           scope.properties().major, ".", scope.properties().minor);
-    const auto boxes = [&](CUtensorMap& map, const void* data, std::int64_t rows) {
-      return make_tensor_map(map, {.data = data,
-                                   .dtype = DType::bf16,
-                                   .sizes = {k, rows, 1},
-                                   .strides = {k, k * rows},
-                                   .box = {kBoxK, kBoxRows},
-                                   .swizzle_bytes = 128});
-    };
-    check(boxes(problem.map_a, va.data, m) && boxes(problem.map_b, vb.data, n), kOp, "the driver made no tensor map");
+    check(make_maps(problem), kOp, "the driver made no tensor map");
   }
   steps[static_cast<std::size_t>(step - kFirst)](problem, scope.stream());
   scope.check_launch();

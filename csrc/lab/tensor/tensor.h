@@ -12,19 +12,23 @@ namespace xgemm::lab::tensor {
 inline constexpr int kMultiple = 256, kMultipleK = 64;
 /// What one TMA instruction brings: 128 rows of 64 elements (128 bytes), swizzled over 128 bytes.
 inline constexpr int kBoxRows = 128, kBoxK = 64, kBoxBytes = kBoxRows * kBoxK * 2;
+/// Of a box that step 13a's TMA takes away, 64 columns wide: what a warpgroup has.
+inline constexpr int kOutBoxRows = 64;
 
 struct Problem {
   const __nv_bfloat16 *a, *b;
   __nv_bfloat16* out;
-  int m, n, k;
-  CUtensorMap map_a, map_b;  ///< boxes as above; steps 11 and later read them
+  int m, n, k, sm_count;
+  CUtensorMap map_a, map_b, map_out;  ///< boxes as above; steps 11 and later read them
 };
 
 using Step = void (*)(const Problem&, cudaStream_t);
 void wmma_naive(const Problem&, cudaStream_t);          // 09
 void mma_sync(const Problem&, cudaStream_t);            // 10
 void wgmma_tma(const Problem&, cudaStream_t);           // 11, sm_90a
+void wgmma_cp_async(const Problem&, cudaStream_t);      // 11a, sm_90a
 void warp_specialised(const Problem&, cudaStream_t);    // 12, sm_90a
 void persistent_cluster(const Problem&, cudaStream_t);  // 13, sm_90a
+void tma_store(const Problem&, cudaStream_t);           // 13a, sm_90a
 
 }  // namespace xgemm::lab::tensor
