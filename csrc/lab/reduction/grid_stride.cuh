@@ -1,6 +1,8 @@
-// The first half of v6 and v7: each thread adds many elements in registers before any thread talks to another.
+// What v6 and later share: each thread adds many elements in registers before any thread talks to another; and v7's sum of a
+// block, which v8 takes over.
 #pragma once
-#include "lab/reduction/reduction.h"
+#include "device/warp.cuh"
+#include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
 
@@ -26,6 +28,24 @@ __device__ __forceinline__ T grid_stride_sum(const T* in, std::int64_t n) {
     for (int k = 0; k < kLoads; ++k) sum += x[k];
   }
   return sum;
+}
+
+struct Add {
+  template <class T>
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+
+/// The sum over a block, in thread 0. Between two calls in a kernel there is a barrier of the block.
+template <class T>
+__device__ __forceinline__ T block_sum(T mine) {
+  constexpr int kWarps = kThreads / kWarpSize;
+  __shared__ T of_warp[kWarps];
+  mine = warp_reduce(mine, Add{});
+  if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = mine;
+  __syncthreads();
+  return threadIdx.x < kWarpSize ? warp_reduce<kWarps>(of_warp[threadIdx.x % kWarps], Add{}) : mine;
 }
 
 }  // namespace xgemm::lab::reduction

@@ -14,14 +14,15 @@ namespace xgemm::lab {
 namespace {
 
 constexpr const char* kOp = "lab::reduce_sum";
-constexpr std::int64_t kVersions = 8;
+constexpr std::int64_t kVersions = 10;
 
 #ifdef XGEMM_WITH_CUDA
 template <class T>
 void sum_into(T* out, const TensorView& x, reduction::Grid grid) {
   using namespace reduction;
   constexpr std::array<void (*)(const Pass<T>&), kVersions> versions{
-      interleaved_modulo, interleaved_strided, sequential, first_add, last_warp, unrolled, several_elements, shuffle};
+      interleaved_modulo, interleaved_strided, sequential, first_add,  last_warp,
+      unrolled,           several_elements,    shuffle,    last_block, grid_sync};
   CudaScope scope(x);
   std::int64_t n = x.numel();
   if (n == 0) {  // the sum of nothing
@@ -35,11 +36,20 @@ void sum_into(T* out, const TensorView& x, reduction::Grid grid) {
   T* here = static_cast<T*>(view(kOp, "workspace", space).data);
   T* there = here + blocks;
   const T* in = static_cast<const T*>(x.data);
+  const bool single_pass = grid.version >= kFirstSinglePass;
+  const MeetingPlace place = scope.meeting_place(grid.version == 8 ? sizeof(unsigned) : 0, 0);
   for (bool done = false; !done;) {
     const std::int64_t count = grid.blocks(n);
-    done = count == 1;
-    versions[static_cast<std::size_t>(grid.version)](
-        {.in = in, .partials = done ? out : here, .n = n, .blocks = count, .loads = grid.loads, .stream = scope.stream()});
+    done = count == 1 || single_pass;
+    versions[static_cast<std::size_t>(grid.version)]({.in = in,
+                                                      .partials = done && !single_pass ? out : here,
+                                                      .out = out,
+                                                      .counter = static_cast<unsigned*>(place.counters),
+                                                      .n = n,
+                                                      .blocks = count,
+                                                      .loads = grid.loads,
+                                                      .sm_count = grid.sm_count,
+                                                      .stream = scope.stream()});
     scope.check_launch();
     in = here;
     n = count;

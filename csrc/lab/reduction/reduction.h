@@ -1,8 +1,9 @@
 // The reduction ladder: the sum of n numbers, one file a version.
-// Contract of every version: one pass writes one partial sum a block; the driver runs the same kernel again over the partials
-// until one number is left, so each version also finishes itself. Any n from 1. No atomics: the order of additions depends on n
-// and the number of SMs only, so the bits repeat. Floor: 4 n bytes read, n - 1 additions, 0.25 operations a byte, so memory
-// bound. float sums in fp32; int sums wrap at 32 bits as the document's do (in unsigned arithmetic, where wrapping is defined).
+// Contract of v0 to v7: one pass writes one partial sum a block; the driver runs the same kernel again over the partials until
+// one number is left, so each version also finishes itself. v8 and v9 need one pass. Any n from 1. No atomics on sums: the order
+// of additions depends on n and the number of SMs only, so the bits repeat. Floor: 4 n bytes read, n - 1 additions, 0.25
+// operations a byte, so memory bound. float sums in fp32; int sums wrap at 32 bits as the document's do (in unsigned arithmetic,
+// where wrapping is defined).
 #pragma once
 #include <cuda_runtime.h>
 
@@ -15,9 +16,12 @@ template <class T>
 struct Pass {
   const T* in;
   T* partials;
+  T* out;             ///< of v8 and v9: where the sum goes
+  unsigned* counter;  ///< of v8: a zero, which it leaves zero
   std::int64_t n;
   std::int64_t blocks;
-  int loads;  ///< of v6 and v7: elements that a thread loads before it adds any, 2 or 8
+  int loads;  ///< from v6 on: elements that a thread loads before it adds any, 2 or 8
+  int sm_count;
   cudaStream_t stream;
 };
 
@@ -32,8 +36,11 @@ void last_warp(const Pass<float>&), last_warp(const Pass<Int>&);                
 void unrolled(const Pass<float>&), unrolled(const Pass<Int>&);                        // v5
 void several_elements(const Pass<float>&), several_elements(const Pass<Int>&);        // v6
 void shuffle(const Pass<float>&), shuffle(const Pass<Int>&);                          // v7
+void last_block(const Pass<float>&), last_block(const Pass<Int>&);                    // v8
+void grid_sync(const Pass<float>&), grid_sync(const Pass<Int>&);                      // v9
+inline constexpr int kFirstSinglePass = 8;
 
-/// The grid of a pass. v6 and v7 have at most blocks_per_sm blocks an SM (8 of 256 threads are full occupancy) and stride over
+/// The grid of a pass. v6 and later have at most blocks_per_sm blocks an SM (8 of 256 threads are full occupancy) and stride over
 /// the rest; Little's law asks for more bytes in flight than one load a thread.
 struct Grid {
   int version, loads, blocks_per_sm, sm_count;

@@ -3,8 +3,7 @@
 // Idea: a tree in shared memory whose step doubles; the threads whose number is a multiple of 2 s add the element s further on.
 // Limit: divergence. After the first step only every second lane works, then every fourth, yet every warp of the block runs every
 // step until fewer than one lane a warp is left; and the modulo is slow. Document: 8.7 GB/s on an M2090.
-#include "lab/kernels.h"
-#include "lab/reduction/reduction.h"
+#include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
 namespace v0 {
@@ -24,16 +23,11 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
   if (tid == 0) partials[blockIdx.x] = local[0];
 }
 
-template <class T>
-void launch(const Pass<T>& p) {
-  kernel<T><<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
-}
-
 const NameKernel named("reduction v0_interleaved_modulo", kernel<float>, kThreads);
 
 }  // namespace v0
 
-void interleaved_modulo(const Pass<float>& p) { v0::launch(p); }
-void interleaved_modulo(const Pass<Int>& p) { v0::launch(p); }
+void interleaved_modulo(const Pass<float>& p) { launch(v0::kernel<float>, p); }
+void interleaved_modulo(const Pass<Int>& p) { launch(v0::kernel<Int>, p); }
 
 }  // namespace xgemm::lab::reduction

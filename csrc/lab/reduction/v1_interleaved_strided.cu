@@ -1,12 +1,11 @@
 // v1, interleaved addressing with strided threads.
 //
 // Idea: the same tree as v0, same additions in the same order, but the work goes to threads 0, 1, 2, ...: whole warps work or
-// rest, so that nothing diverges until less than a warp is left. (The slide prints Local[tid] where index is meant: D3.)
+// rest, so that nothing diverges until less than a warp is left. (The slide prints Local[tid] where index is meant.)
 // Limit: bank conflicts. Neighbouring lanes are 2 s words apart: 2 ways in the first step, 4 in the second, then 8: with 256
 // threads, fewer lanes work the wider they are apart.
 // Document: 12 GB/s, 1.4x v0.
-#include "lab/kernels.h"
-#include "lab/reduction/reduction.h"
+#include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
 namespace v1 {
@@ -27,16 +26,11 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
   if (tid == 0) partials[blockIdx.x] = local[0];
 }
 
-template <class T>
-void launch(const Pass<T>& p) {
-  kernel<T><<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
-}
-
 const NameKernel named("reduction v1_interleaved_strided", kernel<float>, kThreads);
 
 }  // namespace v1
 
-void interleaved_strided(const Pass<float>& p) { v1::launch(p); }
-void interleaved_strided(const Pass<Int>& p) { v1::launch(p); }
+void interleaved_strided(const Pass<float>& p) { launch(v1::kernel<float>, p); }
+void interleaved_strided(const Pass<Int>& p) { launch(v1::kernel<Int>, p); }
 
 }  // namespace xgemm::lab::reduction

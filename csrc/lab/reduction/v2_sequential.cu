@@ -3,8 +3,7 @@
 // Idea: the step halves instead of doubling: thread t adds element t + s. Neighbouring lanes touch neighbouring words, so there
 // are no bank conflicts and no divergence above a warp. Limit: half of the threads never add anything, they only loaded.
 // Document: 17 GB/s, 1.9x v0.
-#include "lab/kernels.h"
-#include "lab/reduction/reduction.h"
+#include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
 namespace v2 {
@@ -24,16 +23,11 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
   if (tid == 0) partials[blockIdx.x] = local[0];
 }
 
-template <class T>
-void launch(const Pass<T>& p) {
-  kernel<T><<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
-}
-
 const NameKernel named("reduction v2_sequential", kernel<float>, kThreads);
 
 }  // namespace v2
 
-void sequential(const Pass<float>& p) { v2::launch(p); }
-void sequential(const Pass<Int>& p) { v2::launch(p); }
+void sequential(const Pass<float>& p) { launch(v2::kernel<float>, p); }
+void sequential(const Pass<Int>& p) { launch(v2::kernel<Int>, p); }
 
 }  // namespace xgemm::lab::reduction

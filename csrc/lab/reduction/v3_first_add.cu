@@ -3,8 +3,7 @@
 // Idea: half as many blocks; each thread loads two elements and adds them on the way into shared memory. No thread only loads,
 // and twice as many requests are in flight. Limit: the tree still runs eight steps with a barrier each for 512 elements.
 // Document: 31 GB/s, 3.5x v0.
-#include "lab/kernels.h"
-#include "lab/reduction/reduction.h"
+#include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
 namespace v3 {
@@ -24,16 +23,11 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
   if (tid == 0) partials[blockIdx.x] = local[0];
 }
 
-template <class T>
-void launch(const Pass<T>& p) {
-  kernel<T><<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
-}
-
 const NameKernel named("reduction v3_first_add", kernel<float>, kThreads);
 
 }  // namespace v3
 
-void first_add(const Pass<float>& p) { v3::launch(p); }
-void first_add(const Pass<Int>& p) { v3::launch(p); }
+void first_add(const Pass<float>& p) { launch(v3::kernel<float>, p); }
+void first_add(const Pass<Int>& p) { launch(v3::kernel<Int>, p); }
 
 }  // namespace xgemm::lab::reduction

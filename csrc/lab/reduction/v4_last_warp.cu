@@ -4,8 +4,7 @@
 // The document leaves out every synchronisation there and relies on lanes in lock step. Since Volta lanes are scheduled one by
 // one, so that is a race: here each step reads, waits for the warp, writes, and waits again.
 // Limit: loop and barriers above the last warp. Document: 51 GB/s, 5.9x v0.
-#include "lab/kernels.h"
-#include "lab/reduction/reduction.h"
+#include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
 namespace v4 {
@@ -42,16 +41,11 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
   }
 }
 
-template <class T>
-void launch(const Pass<T>& p) {
-  kernel<T><<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
-}
-
 const NameKernel named("reduction v4_last_warp", kernel<float>, kThreads);
 
 }  // namespace v4
 
-void last_warp(const Pass<float>& p) { v4::launch(p); }
-void last_warp(const Pass<Int>& p) { v4::launch(p); }
+void last_warp(const Pass<float>& p) { launch(v4::kernel<float>, p); }
+void last_warp(const Pass<Int>& p) { launch(v4::kernel<Int>, p); }
 
 }  // namespace xgemm::lab::reduction

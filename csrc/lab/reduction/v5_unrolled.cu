@@ -4,8 +4,7 @@
 // blockDim. The document writes the barrier inside `if (tid < 512)`: part of the block would wait at a barrier that the rest
 // never reaches. Here the barrier is outside of the branch. Limit: instructions no more; 512 elements a block are too
 // little work for what a block costs. Document: 54 GB/s, 6.2x v0.
-#include "lab/kernels.h"
-#include "lab/reduction/reduction.h"
+#include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
 namespace v5 {
@@ -36,16 +35,11 @@ __global__ void __launch_bounds__(kBlock) kernel(const T* in, T* partials, std::
   }
 }
 
-template <class T>
-void launch(const Pass<T>& p) {
-  kernel<T, kThreads><<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
-}
-
 const NameKernel named("reduction v5_unrolled", kernel<float, kThreads>, kThreads);
 
 }  // namespace v5
 
-void unrolled(const Pass<float>& p) { v5::launch(p); }
-void unrolled(const Pass<Int>& p) { v5::launch(p); }
+void unrolled(const Pass<float>& p) { launch(v5::kernel<float, kThreads>, p); }
+void unrolled(const Pass<Int>& p) { launch(v5::kernel<Int, kThreads>, p); }
 
 }  // namespace xgemm::lab::reduction

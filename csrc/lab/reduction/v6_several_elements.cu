@@ -5,7 +5,6 @@
 // The slides name the idea and print no code: v6 loads two elements before it adds (kLoads = 2); with eight (v6b) Little's law is
 // met: four times the bytes are in flight. Limit: memory bandwidth, which is the floor of the problem. Document: 103 GB/s of 125
 // measured, 11.8x v0.
-#include "lab/kernels.h"
 #include "lab/reduction/grid_stride.cuh"
 
 namespace xgemm::lab::reduction {
@@ -36,18 +35,16 @@ __global__ void __launch_bounds__(kBlock) kernel(const T* in, T* partials, std::
   }
 }
 
-template <class T>
-void launch(const Pass<T>& p) {
-  const auto pass = p.loads == 2 ? kernel<2, T, kThreads> : kernel<8, T, kThreads>;
-  pass<<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.n);
-}
-
 const NameKernel named("reduction v6_several_elements", kernel<2, float, kThreads>, kThreads),
     named_b("reduction v6b_eight_loads", kernel<8, float, kThreads>, kThreads);
 
 }  // namespace v6
 
-void several_elements(const Pass<float>& p) { v6::launch(p); }
-void several_elements(const Pass<Int>& p) { v6::launch(p); }
+void several_elements(const Pass<float>& p) {
+  launch(p.loads == 2 ? v6::kernel<2, float, kThreads> : v6::kernel<8, float, kThreads>, p);
+}
+void several_elements(const Pass<Int>& p) {
+  launch(p.loads == 2 ? v6::kernel<2, Int, kThreads> : v6::kernel<8, Int, kThreads>, p);
+}
 
 }  // namespace xgemm::lab::reduction

@@ -1,0 +1,44 @@
+// v8, a single pass: the block that finishes last adds the partial sums (cuda-samples' threadFenceReduction).
+//
+// Idea: v0 to v7 launch again over the partial sums, since blocks cannot wait for each other. Here each block, when its partial
+// sum is written, takes a ticket from a counter; whoever takes the last one knows that all are written, and adds them. The fence
+// before the ticket makes the partial sum visible before the count; without it the last block may read what is not there yet.
+// Which block is last differs from run to run, the order of additions does not. Limit: memory bandwidth, as v7; a launch less,
+// and the counter must be zero before and after.
+#include "lab/reduction/grid_stride.cuh"
+
+namespace xgemm::lab::reduction {
+namespace v8 {
+
+template <int kLoads, class T>
+__global__ void __launch_bounds__(kThreads) kernel(const T* in, T* partials, T* out, unsigned* counter, std::int64_t n) {
+  __shared__ bool last;
+  T sum = block_sum(grid_stride_sum<kLoads>(in, n));
+  if (threadIdx.x == 0) {
+    partials[blockIdx.x] = sum;
+    __threadfence();
+    last = atomicAdd(counter, 1) == gridDim.x - 1;
+    __threadfence();  // what the other blocks wrote before their tickets is visible behind this one
+  }
+  __syncthreads();
+  if (!last) return;
+  sum = {};
+  for (unsigned i = threadIdx.x; i < gridDim.x; i += kThreads) sum += __ldcg(&partials[i]);  // not from L1
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) *out = sum, *counter = 0;
+}
+
+template <class T>
+void launch(const Pass<T>& p) {
+  const auto pass = p.loads == 2 ? kernel<2, T> : kernel<8, T>;
+  pass<<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.out, p.counter, p.n);
+}
+
+const NameKernel named("reduction v8_last_block", kernel<8, float>, kThreads);
+
+}  // namespace v8
+
+void last_block(const Pass<float>& p) { v8::launch(p); }
+void last_block(const Pass<Int>& p) { v8::launch(p); }
+
+}  // namespace xgemm::lab::reduction
