@@ -3,8 +3,8 @@
 // Since step 04: one wgmma multiplies 64 rows by 128 keys, so that K and V pass from shared memory once for 64 rows and not for
 // 16, and no ldmatrix, no address and no copy loop is left. Values are read as they lie (an MN-major B), weights from registers.
 // There is one buffer for keys and one for values: the next keys come while the softmax and the second product run, the next
-// values during the next first product. Limits: still 64 operations a byte from L2, some 350 TFLOP/s; and the
-// warpgroup multiplies or computes exponentials, never both: only the 2 blocks (d = 128) of an SM fill each other's gaps.
+// values during the next first product. Limit: the warpgroup multiplies or computes exponentials, never both: only the 2 blocks
+// (d = 128) of an SM fill each other's gaps. (L2 serves several blocks of a head at once: 64 operations a byte do not bind.)
 #include "device/launch.h"
 #include "lab/attention/hopper.cuh"
 #include "lab/kernels.h"
