@@ -1,5 +1,8 @@
 // Argument checks of the lab's ops. They run before the device check, so that a message does not depend on the machine.
 #pragma once
+#include <algorithm>
+#include <string>
+
 #include "torch/tensor.h"
 
 namespace xgemm::lab {
@@ -21,6 +24,16 @@ inline void check_matrix(const TensorView& v, ScalarType dtype = ScalarType::Flo
   check_dtype(v, {dtype});
   check(v.dim() == 2, v.op, "expected ", v.name, " to be a matrix, got shape ", to_string(v.sizes));
   check_contiguous(v);
+}
+
+/// The place of `value` among these names, or an error that lists them.
+inline std::size_t place_of(const char* op, const char* name, const std::string& value,
+                            std::initializer_list<const char*> allowed) {
+  const auto* const found = std::ranges::find(allowed, value);
+  if (found != allowed.end()) return static_cast<std::size_t>(found - allowed.begin());
+  std::string list;
+  for (const char* const& one : allowed) list += std::string(list.empty() ? "" : &one == allowed.end() - 1 ? " or " : ", ") + one;
+  fail(op, "expected ", name, " to be ", list, ", got ", value);
 }
 
 inline void check_cuda(const TensorView& v) {

@@ -63,6 +63,8 @@ STABLE_TORCH_LIBRARY(xgemm_lab, m) {
   m.def("window_sum(Tensor x, int window, bool shared) -> Tensor");
   // Counts of 0 .. bins - 1 in int32 x; other values are skipped.
   m.def("histogram(Tensor x, int bins, bool privatised) -> Tensor");
+  // x^T, rows written after rows; variant: naive, tiled, padded, swizzled.
+  m.def("transpose(Tensor x, str variant) -> Tensor");
   // variant: naive, fixed, dynamic, single_block, conflicting, padded, uncontracted.
   m.def("tiled_matmul(Tensor a, Tensor b, str variant, int tile=32) -> Tensor");
 }

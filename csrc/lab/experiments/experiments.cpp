@@ -132,8 +132,7 @@ Tensor concurrent_copy(const Tensor& x, std::int64_t threads, std::int64_t loads
   check_one_of(v.op, "loads", loads, {1, 2, 4, 8});
   check_one_of(v.op, "width", width, {1, 2, 4});
   check(loads == 1 || width == 1, v.op, "expected loads or width to be 1, got ", loads, " and ", width);
-  check(grid == "full" || grid == "resident" || grid == "one_per_sm", v.op,
-        "expected grid to be full, resident or one_per_sm, got ", grid);
+  place_of(v.op, "grid", grid, {"full", "resident", "one_per_sm"});
   check(v.numel() % width == 0 && reinterpret_cast<std::uintptr_t>(v.data) % (4 * static_cast<std::uintptr_t>(width)) == 0, v.op,
         "expected x aligned to and a multiple of width elements, got ", v.numel(), " elements and width ", width);
   check_blocks(v, threads);
@@ -225,9 +224,7 @@ Tensor pointer_chase(const Tensor& next, std::int64_t steps, std::int64_t start,
 
 Tensor read_rate(const Tensor& x, const Text& level, std::int64_t blocks, std::int64_t repeats) {
   const TensorView v = array("lab::read_rate", "x", x, ScalarType::Float);
-  constexpr std::array<const char*, 3> levels{"global", "l1", "shared"};
-  const auto* found = std::ranges::find_if(levels, [&](const char* name) { return level == name; });
-  check(found != levels.end(), v.op, "expected level to be global, l1 or shared, got ", level);
+  [[maybe_unused]] const std::size_t place = place_of(v.op, "level", level, {"global", "l1", "shared"});
   check(blocks >= 1 && blocks <= 1 << 20, v.op, "expected blocks in [1, 2^20], got ", blocks);
   check(repeats >= 0 && repeats <= 1 << 20, v.op, "expected repeats in [0, 2^20], got ", repeats);
   check(level == "global" ? v.numel() % 4 == 0 : v.numel() == 4096 * blocks, v.op,
@@ -237,18 +234,17 @@ Tensor read_rate(const Tensor& x, const Text& level, std::int64_t blocks, std::i
   check_cuda(v);
   const std::array<std::int64_t, 1> shape{256 * blocks};
   XGEMM_LAB_RUN(v, shape, {
-    ex::read_rate(data<float>(v), data<float>(out), v.numel(),
-                  {.level = static_cast<ex::Level>(found - levels.begin()),
-                   .blocks = static_cast<int>(blocks),
-                   .repeats = static_cast<int>(repeats)},
-                  scope.stream());
+    ex::read_rate(
+        data<float>(v), data<float>(out), v.numel(),
+        {.level = static_cast<ex::Level>(place), .blocks = static_cast<int>(blocks), .repeats = static_cast<int>(repeats)},
+        scope.stream());
   });
 }
 
 Tensor register_bound(const Tensor& x, std::int64_t registers, const Text& bound, std::int64_t iterations) {
   const TensorView v = array("lab::register_bound", "x", x, ScalarType::Float);
   check_one_of(v.op, "registers", registers, {31, 33, 40, 41, 64, 65, 128});
-  check(bound == "memory" || bound == "arithmetic", v.op, "expected bound to be memory or arithmetic, got ", bound);
+  place_of(v.op, "bound", bound, {"memory", "arithmetic"});
   check(iterations >= 0 && iterations <= 1 << 20, v.op, "expected iterations in [0, 2^20], got ", iterations);
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, {
@@ -304,11 +300,8 @@ Tensor vector_add(const Tensor& a, const Tensor& b, const Text& variant) {
   check_same_device(va, vb);
   check(std::ranges::equal(va.sizes, vb.sizes), va.op, "expected a and b of one shape, got ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
-  constexpr std::array<const char*, 7> names{"plain",      "unguarded", "privatised", "coarsened2",
-                                             "coarsened4", "vector2",   "vector4"};
-  const auto* found = std::ranges::find_if(names, [&](const char* name) { return variant == name; });
-  check(found != names.end(), va.op,
-        "expected variant to be plain, unguarded, privatised, coarsened2, coarsened4, vector2 or vector4, got ", variant);
+  [[maybe_unused]] const std::size_t place =
+      place_of(va.op, "variant", variant, {"plain", "unguarded", "privatised", "coarsened2", "coarsened4", "vector2", "vector4"});
   const auto unaligned = [](const TensorView& v) { return reinterpret_cast<std::uintptr_t>(v.data) % 16 != 0; };
   check((variant != "vector2" && variant != "vector4") || !(unaligned(va) || unaligned(vb)), va.op,
         "expected a and b aligned to 16 bytes for variant ", variant);
@@ -316,8 +309,8 @@ Tensor vector_add(const Tensor& a, const Tensor& b, const Text& variant) {
         ", got ", va.numel(), " elements");
   check_cuda(va);
   XGEMM_LAB_RUN(va, va.sizes, {
-    ex::vector_add(data<float>(va), data<float>(vb), data<float>(out), va.numel(),
-                   static_cast<ex::Addition>(found - names.begin()), scope.stream());
+    ex::vector_add(data<float>(va), data<float>(vb), data<float>(out), va.numel(), static_cast<ex::Addition>(place),
+                   scope.stream());
   });
 }
 
@@ -351,11 +344,8 @@ Tensor tiled_matmul(const Tensor& a, const Tensor& b, const Text& variant, std::
   check_same_device(va, vb);
   check(va.size(1) == vb.size(0), va.op, "expected a and b of shapes (m, k) and (k, n), got ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
-  constexpr std::array<const char*, 7> names{"naive",       "fixed",  "dynamic",     "single_block",
-                                             "conflicting", "padded", "uncontracted"};
-  const auto* found = std::ranges::find_if(names, [&](const char* name) { return variant == name; });
-  check(found != names.end(), va.op,
-        "expected variant to be naive, fixed, dynamic, single_block, conflicting, padded or uncontracted, got ", variant);
+  [[maybe_unused]] const std::size_t place =
+      place_of(va.op, "variant", variant, {"naive", "fixed", "dynamic", "single_block", "conflicting", "padded", "uncontracted"});
   const std::int64_t m = va.size(0), k = va.size(1), n = vb.size(1);
   if (variant == "naive" || variant == "dynamic")
     check(tile >= 1 && tile <= 32, va.op, "expected tile in [1, 32], got ", tile);
@@ -378,7 +368,21 @@ Tensor tiled_matmul(const Tensor& a, const Tensor& b, const Text& variant, std::
                       .m = static_cast<int>(m),
                       .n = static_cast<int>(n),
                       .k = static_cast<int>(k)},
-                     static_cast<ex::Tiling>(found - names.begin()), static_cast<int>(tile), scope.stream());
+                     static_cast<ex::Tiling>(place), static_cast<int>(tile), scope.stream());
+  });
+}
+
+Tensor transpose(const Tensor& x, const Text& variant) {
+  const TensorView v = view("lab::transpose", "x", x);
+  check_matrix(v);
+  [[maybe_unused]] const std::size_t place = place_of(v.op, "variant", variant, {"naive", "tiled", "padded", "swizzled"});
+  const auto tiles = [](std::int64_t size) { return size / 32 + (size % 32 > 0); };
+  check(tiles(v.size(0)) * tiles(v.size(1)) < std::int64_t{1} << 31, v.op,
+        "expected fewer than 2^31 tiles of 32 x 32, got shape ", to_string(v.sizes));
+  check_cuda(v);
+  const std::array<std::int64_t, 2> shape{v.size(1), v.size(0)};
+  XGEMM_LAB_RUN(v, shape, {
+    ex::transpose(data<float>(v), data<float>(out), v.size(0), v.size(1), static_cast<ex::Transposition>(place), scope.stream());
   });
 }
 
@@ -397,6 +401,7 @@ XGEMM_REGISTER(xgemm_lab, paths, paths);
 XGEMM_REGISTER(xgemm_lab, vector_add, vector_add);
 XGEMM_REGISTER(xgemm_lab, window_sum, window_sum);
 XGEMM_REGISTER(xgemm_lab, histogram, histogram);
+XGEMM_REGISTER(xgemm_lab, transpose, transpose);
 XGEMM_REGISTER(xgemm_lab, tiled_matmul, tiled_matmul);
 
 }  // namespace

@@ -74,6 +74,10 @@ inline constexpr int kMaxBins = 8192;
 void window_sum(const float* in, float* out, std::int64_t n, int window, bool shared, cudaStream_t);
 void histogram(const int* in, int* counts, std::int64_t n, int bins, bool privatised, int sm_count, cudaStream_t);
 
+// transpose.cu
+enum class Transposition { naive, tiled, padded, swizzled };
+void transpose(const float* in, float* out, std::int64_t rows, std::int64_t cols, Transposition, cudaStream_t);
+
 // tiling.cu
 struct Matrices {
   const float *a, *b;

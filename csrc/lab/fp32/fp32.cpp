@@ -1,6 +1,5 @@
 // xgemm_lab::fp32_gemm: argument checks, the split pass's memory and the table of variants.
 #include <array>
-#include <string_view>
 
 #include "torch/register.h"
 #include "torch/tensor.h"
@@ -23,8 +22,7 @@ Tensor fp32_gemm_op(const Tensor& a, const Tensor& b, const Text& variant) {
   check_same_device(va, vb);
   check(va.size(1) == vb.size(1), kOp, "expected a and b of shapes (m, k) and (n, k), got ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
-  check(variant == "fp16" || variant == "split" || variant == "promoted" || variant == "scaled", kOp,
-        "expected variant to be fp16, split, promoted or scaled, got ", variant);
+  [[maybe_unused]] const std::size_t place = place_of(kOp, "variant", variant, {"fp16", "split", "promoted", "scaled"});
   check_cuda(va);
 #ifdef XGEMM_WITH_CUDA
   using namespace fp32;
@@ -57,8 +55,8 @@ Tensor fp32_gemm_op(const Tensor& a, const Tensor& b, const Text& variant) {
   };
   prepare(problem.a, va);
   prepare(problem.b, vb);
-  const Product product = variant == "fp16" ? product_fp16 : variant == "split" ? product_split : product_promoted;
-  product(problem, scope.stream());
+  constexpr std::array<Product, 4> products{product_fp16, product_split, product_promoted, product_promoted};
+  products[place](problem, scope.stream());
   scope.check_launch();
   return out;
 #else

@@ -1,4 +1,5 @@
 // xgemm_lab::softmax: argument checks and the table of variants.
+#include <array>
 #include <limits>
 
 #include "torch/register.h"
@@ -17,23 +18,19 @@ constexpr const char* kOp = "lab::softmax";
 Tensor softmax_op(const Tensor& x, const Text& variant) {
   const TensorView v = view(kOp, "x", x);
   check_matrix(v);
-  check(variant == "naive" || variant == "safe" || variant == "online" || variant == "online4", kOp,
-        "expected variant to be naive, safe, online or online4, got ", variant);
+  [[maybe_unused]] const std::size_t place = place_of(kOp, "variant", variant, {"naive", "safe", "online", "online4"});
   check(v.size(0) <= std::numeric_limits<std::int32_t>::max(), kOp, "expected fewer than 2^31 rows, got ", v.size(0));
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA
   CudaScope scope(v);
   Tensor out = empty(v.sizes, ScalarType::Float, v);
   if (v.numel() == 0) return out;
-  const auto step = variant == "naive"    ? softmax::naive
-                    : variant == "safe"   ? softmax::safe
-                    : variant == "online" ? softmax::online
-                                          : softmax::online4;
-  step({.x = static_cast<const float*>(v.data),
-        .y = static_cast<float*>(view(kOp, "out", out).data),
-        .rows = v.size(0),
-        .cols = v.size(1)},
-       scope.stream());
+  constexpr std::array steps{softmax::naive, softmax::safe, softmax::online, softmax::online4};
+  steps[place]({.x = static_cast<const float*>(v.data),
+                .y = static_cast<float*>(view(kOp, "out", out).data),
+                .rows = v.size(0),
+                .cols = v.size(1)},
+               scope.stream());
   scope.check_launch();
   return out;
 #else

@@ -1,0 +1,56 @@
+// The transpose ladder: out[c][r] = in[r][c] of a row-major float matrix of any shape. Floor: 8 bytes an element.
+//
+// A block of 32 x 8 threads moves a tile of 32 x 32; the steps differ in what lies between its load and its store.
+// naive     nothing: a warp loads 32 neighbours and stores them `rows` elements apart, 32 sectors for 128 bytes.
+// tiled     the tile in shared memory ("corner turning"): a warp stores a row of `out`, which is a column of the tile. Now global
+//           memory sees whole lines, but the 32 words of a column lie in one bank: 32 passes a request.
+// padded    rows of 33 words: a column falls into 32 banks, for 128 bytes more.
+// swizzled  row y keeps word x at x ^ y: rows and columns both fall into 32 banks, for nothing (as in TMA's and wgmma's tiles).
+#include "lab/experiments/experiments.h"
+#include "lab/kernels.h"
+
+namespace xgemm::lab::experiments {
+namespace transpose_kernels {
+
+constexpr int kTile = 32, kThreadRows = 8, kThreads = kTile * kThreadRows;
+
+template <Transposition kStep>
+__global__ void __launch_bounds__(kThreads) kernel(const float* in, float* out, std::int64_t rows, std::int64_t cols) {
+  constexpr bool kNaive = kStep == Transposition::naive, kSwizzled = kStep == Transposition::swizzled;
+  __shared__ float tile[kNaive ? 1 : kTile][kTile + (kStep == Transposition::padded)];
+  const std::int64_t across = (cols + kTile - 1) / kTile, row0 = blockIdx.x / across * kTile, col0 = blockIdx.x % across * kTile;
+  const int x = threadIdx.x;
+#pragma unroll
+  for (int y = threadIdx.y; y < kTile; y += kThreadRows)
+    if (row0 + y < rows && col0 + x < cols) {
+      const float value = in[(row0 + y) * cols + col0 + x];
+      if constexpr (kNaive)
+        out[(col0 + x) * rows + row0 + y] = value;
+      else
+        tile[y][kSwizzled ? x ^ y : x] = value;
+    }
+  if constexpr (!kNaive) {
+    __syncthreads();
+#pragma unroll
+    for (int y = threadIdx.y; y < kTile; y += kThreadRows)
+      if (col0 + y < cols && row0 + x < rows) out[(col0 + y) * rows + row0 + x] = tile[x][kSwizzled ? y ^ x : y];
+  }
+}
+
+const NameKernel named[] = {{"transpose 01_naive", kernel<Transposition::naive>, kThreads},
+                            {"transpose 02_tiled", kernel<Transposition::tiled>, kThreads},
+                            {"transpose 03_padded", kernel<Transposition::padded>, kThreads},
+                            {"transpose 04_swizzled", kernel<Transposition::swizzled>, kThreads}};
+
+}  // namespace transpose_kernels
+
+void transpose(const float* in, float* out, std::int64_t rows, std::int64_t cols, Transposition step, cudaStream_t stream) {
+  using namespace transpose_kernels;
+  using enum Transposition;
+  constexpr void (*kKernels[])(const float*, float*, std::int64_t, std::int64_t){kernel<naive>, kernel<tiled>, kernel<padded>,
+                                                                                 kernel<swizzled>};
+  const auto pass = kKernels[static_cast<int>(step)];
+  pass<<<blocks_for(rows, kTile) * blocks_for(cols, kTile), dim3(kTile, kThreadRows), 0, stream>>>(in, out, rows, cols);
+}
+
+}  // namespace xgemm::lab::experiments
