@@ -32,7 +32,7 @@ OTHER_MODE = (
     "batch_invariant_ops"  # another library's mode: https://github.com/thinking-machines-lab/batch_invariant_ops
 )
 MODELS, TRAINING, CPU = "models", "training", "cpu"  # whole models and training steps on the GPU; every op on a CPU
-LADDERS = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_softmax", "lab_attention"]
+LADDERS = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_transpose", "lab_softmax", "lab_attention"]
 LAB = [
     *LADDERS,
     "lab_reduction_grid",

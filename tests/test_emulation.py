@@ -69,6 +69,18 @@ def test_steps_of_the_attention_ladder(emulated):
     assert run(emulated("lab_attention", *steps), seeds=16).strip() == "passed"
 
 
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("lab_tensor", "tensor/1*.cu"),
+        ("lab_reduction", "reduction/v[0-8]_*.cu"),
+        ("lab_transpose", "experiments/transpose.cu"),
+    ],
+)
+def test_steps_of_other_ladders(emulated, name, files):
+    assert run(emulated(name, *sorted((CSRC / "lab").glob(files))), seeds=6).strip() == "passed"
+
+
 def test_asynchronous_copies_of_the_labs_sgemm(emulated):
     assert run(emulated("lab_sgemm", CSRC / "lab" / "sgemm" / "07b_double_buffer.cu"), seeds=4).strip() == "passed"
 

@@ -40,6 +40,7 @@ def test_cpu_tensors_get_one_line():
         "who_am_i: expected like": lambda: lab.who_am_i(a, 1, 32),
         "read_rate: expected x": lambda: lab.read_rate(a, "global", 1),
         "register_bound: expected x": lambda: lab.register_bound(a, 33, "memory"),
+        "transpose: expected x": lambda: lab.transpose(a, "tiled"),
         "parity: expected x": lambda: lab.parity(a.int(), True),
         "paths: expected x": lambda: lab.paths(a, 1, True),
         "vector_add: expected a": lambda: lab.vector_add(a, a, "plain"),
@@ -61,9 +62,10 @@ def test_cpu_tensors_get_one_line():
         (lambda a: lab.tensor_gemm(a, a, step=9), "a of dtype bfloat16, got float32"),
         (lambda a: lab.fp32_gemm(a, a.mT.contiguous(), variant="fp16"), "a and b of shapes (m, k) and (n, k), got"),
         (lambda a: lab.reduce_sum(a.double(), 0), "x of dtype float32, int32, got float64"),
-        (lambda a: lab.reduce_sum(a, 8), "version in [0, 7], got 8"),
+        (lambda a: lab.reduce_sum(a, 10), "version in [0, 9], got 10"),
         (lambda a: lab.reduce_sum(a, 6, 3), "loads to be 2 or 8, got 3"),
         (lambda a: lab.reduce_sum(a, 6, 2, 0), "blocks_per_sm in [1, 1024], got 0"),
+        (lambda a: lab.transpose(a, "fast"), "variant to be naive, tiled, padded or swizzled, got fast"),
         (lambda a: lab.softmax(a, "fast"), "variant to be naive, safe, online or online4, got fast"),
         (lambda a: lab.attention(a, a, a, step=1), "query of dtype bfloat16, got float32"),
         (
@@ -100,6 +102,7 @@ def test_fakes_know_shapes():
         assert lab.tensor_gemm(a.bfloat16(), a.bfloat16(), step=9).shape == (3, 3)
         assert lab.fp32_gemm(a, a, variant="scaled").dtype == torch.float32
         assert lab.reduce_sum(a.int(), 2).shape == () and lab.reduce_sum(a.int(), 2).dtype == torch.int32
+        assert lab.transpose(a, "tiled").shape == (5, 3)
         assert lab.softmax(a, "online").shape == (3, 5)
         q = torch.empty(2, 3, 5, 64, dtype=torch.bfloat16, device="cuda").mT.contiguous().mT
         assert lab.attention(q, q, q, step=7).shape == (2, 3, 5, 64) and lab.attention(q, q, q, step=7).is_contiguous()

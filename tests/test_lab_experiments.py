@@ -34,6 +34,7 @@ SIZES = {
     "fp32": [256],
     "reduction": [1 << 12, 1 << 14],
     "reduction_grid": [1 << 12],
+    "transpose": [32, 33],
     "softmax": [8, 64],
     "attention": [16, 64],
     "coalescing": [1 << 10],
@@ -120,6 +121,7 @@ STAND_INS = SimpleNamespace(
     reduce_sum=lambda x, version, loads=8, blocks=8: x.sum(dtype=torch.int64 if x.dtype == torch.int32 else None).to(
         x.dtype
     ),
+    transpose=lambda x, variant: x.mT.contiguous(),
     softmax=lambda x, variant: torch.softmax(x, -1),
     attention=lambda q, k, v, *, step, is_causal: attention.attention_reference(q, k, v, is_causal)[0].bfloat16(),
 )
@@ -199,6 +201,7 @@ def test_experiment_runs_concludes_and_draws(on_cpu, name, tmp_path):
         ("bandwidth", "read_rate", lambda x, *rest: x + 1),
         ("registers", "register_bound", lambda x, *rest: x + 1),
         ("roofline", "intensity", lambda x, steps: x + 1),
+        ("transpose", "transpose", lambda x, variant: x),
         ("softmax", "softmax", lambda x, variant: torch.softmax(x, 0)),
         ("attention", "attention", lambda q, k, v, **_: v),
         ("tiling", "tiled_matmul", lambda a, b, variant, tile: (a.double() @ b.double()).float()),

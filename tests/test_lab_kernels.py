@@ -220,11 +220,20 @@ def test_every_kernel_of_the_lab_has_a_name():
 @CUDA
 def test_kernel_attributes():
     names = [f"sgemm {step}" for step in ladders.SGEMM_KERNELS] + ["softmax online4", "copy 8x1", "tiled dynamic 8"]
-    names += ["fma 16x64", "parity branch", "paths", "vector_add vector4", "histogram privatised", "read shared"]
+    names += [
+        "fma 16x64",
+        "parity branch",
+        "paths",
+        "vector_add vector4",
+        "histogram privatised",
+        "read shared",
+        "reduction v8_last_block",
+    ]
+    names += ["reduction v9_cooperative_groups", "transpose 04_swizzled"]
     names += ["pointer_chase shared", "attention 01_materialised scores"]
     if runs_hopper_kernels():
         names += [f"attention {step} {d}" for step in attention.OURS for d in (64, 128)]
-        names += [f"tensor {step}" for step in ladders.TENSOR_STEPS[:5]] + ["fp32 scaled"]
+        names += [f"tensor {step}" for step in ladders.TENSOR_KERNELS] + ["fp32 scaled"]
     for name in names:
         found = torch_ext.lab.attributes(name)
         assert 8 <= found["registers"] <= 255 and found["blocks"] >= 1 and found["local"] == 0

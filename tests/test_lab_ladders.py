@@ -11,7 +11,7 @@ from torch_ext.lab import attention, ladders, measure
 lab = torch.ops.xgemm_lab
 STEPS = range(1, 10)
 ATTENTION_STEPS = range(1, 8)
-VERSIONS = range(8)
+VERSIONS = range(10)
 SIZES = [(1, 1, 1), (1, 37, 5), (31, 33, 32), (64, 64, 8), (65, 63, 9), (127, 129, 17), (128, 128, 16), (132, 260, 36)]
 SIZES += [(257, 127, 131), (3, 3, 431), (35, 79, 19), (129, 1, 33)]
 
@@ -36,7 +36,7 @@ MANY_TILES = (256 * 11, 256 * 37, 320)  # more than the persistent step has bloc
 
 
 @CUDA
-@pytest.mark.parametrize("step", range(9, 14))
+@pytest.mark.parametrize("step", range(9, 16))
 @pytest.mark.parametrize("m, n, k", sanitized([*TENSOR_SHAPES, MANY_TILES], *TENSOR_SHAPES))
 def test_tensor_gemm(step, m, n, k):
     if step >= 11:
@@ -217,6 +217,27 @@ def test_reduce_beyond_int32(version):
     x = torch.ones(2**31 + 7, dtype=torch.int32, device="cuda")
     x[-1] = 100
     assert lab.reduce_sum(x, version).item() == (2**31 + 6 + 100 + 2**31) % 2**32 - 2**31
+
+
+# ---- the transpose ladder --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.sanitize
+@CUDA
+@pytest.mark.parametrize("variant", ["naive", "tiled", "padded", "swizzled"])
+def test_transpose(variant):
+    for shape in ((1, 1), (1, 1000), (1000, 1), (31, 33), (32, 64), (257, 129), (0, 3), (3, 0)):
+        x = randn(*shape, device="cuda")
+        for y in (x, misaligned(x)):
+            poison("cuda")
+            assert torch.equal(lab.transpose(y, variant), x.mT)
+
+
+@CUDA
+def test_transpose_beyond_int32():
+    x = randn(46400, 46401, device="cuda")
+    for variant in ("naive", "swizzled"):
+        assert torch.equal(lab.transpose(x, variant).mT, x)
 
 
 # ---- the softmax ladder ---------------------------------------------------------------------------------------------

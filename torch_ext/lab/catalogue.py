@@ -41,6 +41,12 @@ EXPERIMENTS: dict[str, Experiment] = {
             plots.reduction_grid,
         ),
         Experiment(
+            "transpose", "Transpose ladder", "corner turning in shared memory, and its bank conflicts", ("lecture8",),
+            ("csrc/device", "csrc/lab/experiments"), ladders.transpose, "n of square matrices",
+            (1024, 4096, 8191, 8192, 16384), (1024,), conclusions.transpose, plots.transpose,
+            tuple(ladders.TRANSPOSE_STEPS),
+        ),
+        Experiment(
             "softmax", "Softmax ladder",
             "online softmax saves a pass: up to 1.3x where a row does not stay in a cache", ("lecture8",),
             ("csrc/device", "csrc/lab/softmax", "csrc/softmax"), ladders.softmax, "columns (of 4096 rows)",

@@ -70,7 +70,7 @@ def reduction(rows: list[Row]) -> Conclusion:
 
     n = _largest(rows, "n")
     at = {r["contender"]: r for r in rows if r["shape"]["n"] == n and r["dtype"] == "float32"}
-    best = max(at[v]["gbps"] for v in at if v.startswith(("v6", "v7")))
+    best = max(at[v]["gbps"] for v in at if v >= "v6")
     small = min(r["shape"]["n"] for r in rows)
     return Conclusion(
         f"Of {amount(small)} ints v6 is {speedup(small, 'int32'):.1f}x as fast as v0 (document, 2^24 ints on an "
@@ -78,6 +78,18 @@ def reduction(rows: list[Row]) -> Conclusion:
         f"{best:,.0f} GB/s where a copy moves {at['copy']['gbps']:,.0f}. {n - 1:,} additions in "
         f"{(n - 1).bit_length()} dependent steps at least, whatever the version.",
         speedup(n, "float32") > 4 and best > 0.8 * at["copy"]["gbps"],
+    )
+
+
+def transpose(rows: list[Row]) -> Conclusion:
+    n = _largest(rows, "n")
+    at = {r["contender"]: r for r in rows if r["shape"]["n"] == n}
+    share = {step: at["copy"]["us"] / r["us"] for step, r in at.items()}
+    return Conclusion(
+        f"At n = {n} the naive transpose moves {share['01_naive']:.0%} of what a copy moves, a tile with bank conflicts "
+        f"{share['02_tiled']:.0%}, padded {share['03_padded']:.0%}, swizzled {share['04_swizzled']:.0%}, torch's "
+        f"{share['torch']:.0%}.",
+        at["04_swizzled"]["us"] < min(at["02_tiled"]["us"], at["01_naive"]["us"]),
     )
 
 

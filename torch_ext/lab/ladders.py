@@ -29,16 +29,18 @@ SGEMM_STEPS: dict[str, str | None] = {
 # The lab's own, in the order in which xgemm_lab.sgemm counts them from 1; 08_library is the library.
 SGEMM_KERNELS = tuple(step for step in SGEMM_STEPS if step not in ("08_library", "cublas"))
 
-# Steps of the ladder on tensor cores, bf16; no document has them. 11 to 13 need sm_90.
-TENSOR_STEPS = [
-    "09_wmma",
-    "10_mma_sync",
-    "11_wgmma_tma",
-    "12_warp_specialised",
-    "13_persistent_cluster",
-    "14_library",
-    "cublas",
-]
+# Steps of the ladder on tensor cores, bf16, and what xgemm_lab.tensor_gemm calls them; no document has them. From 11 on
+# they need sm_90.
+TENSOR_KERNELS = {
+    "09_wmma": 9,
+    "10_mma_sync": 10,
+    "11_wgmma_tma": 11,
+    "11a_wgmma_cp_async": 14,
+    "12_warp_specialised": 12,
+    "13_persistent_cluster": 13,
+    "13a_tma_store": 15,
+}
+TENSOR_STEPS = [*TENSOR_KERNELS, "14_library", "cublas"]
 
 # fp32 from fp16 products, an idea a variant; cuBLAS in three precisions as points of comparison.
 FP32_VARIANTS = ["fp16", "split", "promoted", "scaled", "library", "cublas", "cublas_tf32", "cublas_bf16"]
@@ -55,9 +57,14 @@ REDUCTION_VERSIONS: dict[str, tuple[float, float] | None] = {
     "v6_several_elements": (103.0, 11.8),
     "v6b_eight_loads": None,
     "v7_shuffle": None,
+    "v8_last_block": None,
+    "v9_cooperative_groups": None,
     "library": None,
     "torch": None,
 }
+
+# The lab's own begin with a number; copy: the rate to reach.
+TRANSPOSE_STEPS = ["copy", "01_naive", "02_tiled", "03_padded", "04_swizzled", "torch"]
 
 # variant -> memory accesses an element
 SOFTMAX_VARIANTS: dict[str, int | None] = {
@@ -116,8 +123,7 @@ def tensor_call(step: str, a: torch.Tensor, b: torch.Tensor) -> Callable[[], tor
         return lambda: torch.mm(a, b.mT)
     if step == "14_library":
         return lambda: torch.ops.xgemm.linear(a, b)
-    number = int(step[:2])
-    return lambda: lab.tensor_gemm(a, b, step=number)
+    return lambda: lab.tensor_gemm(a, b, step=TENSOR_KERNELS[step])
 
 
 def tensor(sizes: list[int], budget_s: float) -> Iterator[Row]:
@@ -129,7 +135,7 @@ def tensor(sizes: list[int], budget_s: float) -> Iterator[Row]:
         reference = a.double() @ b.double().mT
         scale = a.double().abs() @ b.double().abs().mT
         for step in TENSOR_STEPS:
-            if step.startswith(("11", "12", "13")) and not hopper:
+            if TENSOR_KERNELS.get(step, 0) >= 11 and not hopper:
                 continue
             call = tensor_call(step, a, b)
             c = call()
@@ -146,7 +152,7 @@ def tensor(sizes: list[int], budget_s: float) -> Iterator[Row]:
                 flops=2 * n**3,
                 floor_us=2 * n**3 / peak * 1e6 if peak else None,
                 error=errors(c, reference),
-                **(resources(f"tensor {step}") if step[:2] in ("09", "10", "11", "12", "13") else {}),
+                **(resources(f"tensor {step}") if step in TENSOR_KERNELS else {}),
             )
 
 
@@ -215,7 +221,7 @@ def reduction_call(version: str, x: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 
 def reduction_bound(n: int) -> float:
-    """Largest |s - s64| / sum |x|: v6 and v7 add n / (threads on the GPU) numbers in order, then a tree."""
+    """Largest |s - s64| / sum |x|: v6 and later add n / (threads on the GPU) numbers in order, then a tree."""
     return (64 + n / 2**17) * 2**-24
 
 
@@ -280,6 +286,35 @@ def reduction_grid(sizes: list[int], budget_s: float) -> Iterator[Row]:
             bytes_moved=4 * n,
             error={"fro": worst, "max": worst},
         )
+
+
+def transpose_call(step: str, x: torch.Tensor) -> Callable[[], torch.Tensor]:
+    if step == "torch":
+        return lambda: x.mT.contiguous()
+    if step == "copy":
+        return lambda: lab.concurrent_copy(x.view(-1), 1024, 1, 4 if x.numel() % 4 == 0 else 1, "full")
+    return lambda: lab.transpose(x, step.partition("_")[2])
+
+
+def transpose(sizes: list[int], budget_s: float) -> Iterator[Row]:
+    """The transpose of a square fp32 matrix: each step, torch's, and a copy of the array; `sizes`: n."""
+    gpu = limits()
+    for n in sizes:
+        x = torch.randn(n, n, device="cuda")
+        expected = x.mT.contiguous()
+        for step in TRANSPOSE_STEPS:
+            call = transpose_call(step, x)
+            require(torch.equal(call(), x.view(-1) if step == "copy" else expected), f"transpose {step} at n = {n}")
+            yield row(
+                f"{n}x{n}",
+                step,
+                time_us(call, budget_s),
+                shape={"n": n},
+                bytes_moved=8 * n * n,
+                floor_us=8 * n * n / gpu.bandwidth * 1e6 if gpu.bandwidth else None,
+                error={"fro": 0.0, "max": 0.0},
+                **(resources(f"transpose {step}") if step[0] == "0" else {}),
+            )
 
 
 def softmax_call(variant: str, x: torch.Tensor) -> Callable[[], torch.Tensor]:

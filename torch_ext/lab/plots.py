@@ -126,7 +126,8 @@ def fp32(rows: list[Row], figure: "Figure") -> None:
 
 
 def reduction(rows: list[Row], figure: "Figure") -> None:
-    names = list(ladders.REDUCTION_VERSIONS)
+    measured = {r["contender"] for r in rows}
+    names = [name for name in ladders.REDUCTION_VERSIONS if name in measured]
     cases = dict.fromkeys((r["case"], r["dtype"]) for r in rows)
     ours, document = figure.subplots(1, 2, width_ratios=(3, 1), sharey=True)
     for (case, dtype), style in zip(
@@ -144,6 +145,13 @@ def reduction(rows: list[Row], figure: "Figure") -> None:
         axes.grid(alpha=0.3)
     ours.invert_yaxis()
     _beside(figure, ours, document)
+
+
+def transpose(rows: list[Row], figure: "Figure") -> None:
+    axes = figure.subplots()
+    _lines(axes, rows, lambda r: r["shape"]["n"], lambda r: r["gbps"])
+    _finish(axes, "n (square, fp32)", "GB/s of 8 bytes an element", legend=False)
+    _beside(figure, axes)
 
 
 def reduction_grid(rows: list[Row], figure: "Figure") -> None:
