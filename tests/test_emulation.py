@@ -72,6 +72,7 @@ def test_steps_of_the_attention_ladder(emulated):
 @pytest.mark.parametrize(
     ("name", "files"),
     [
+        ("lab_sgemm", "sgemm/07*.cu"),
         ("lab_tensor", "tensor/1*.cu"),
         ("lab_reduction", "reduction/v[0-8]_*.cu"),
         ("lab_transpose", "experiments/transpose.cu"),
@@ -79,10 +80,6 @@ def test_steps_of_the_attention_ladder(emulated):
 )
 def test_steps_of_other_ladders(emulated, name, files):
     assert run(emulated(name, *sorted((CSRC / "lab").glob(files))), seeds=6).strip() == "passed"
-
-
-def test_asynchronous_copies_of_the_labs_sgemm(emulated):
-    assert run(emulated("lab_sgemm", CSRC / "lab" / "sgemm" / "07b_double_buffer.cu"), seeds=4).strip() == "passed"
 
 
 @pytest.fixture(scope="module")

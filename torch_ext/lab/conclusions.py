@@ -86,9 +86,9 @@ def transpose(rows: list[Row]) -> Conclusion:
     at = {r["contender"]: r for r in rows if r["shape"]["n"] == n}
     share = {step: at["copy"]["us"] / r["us"] for step, r in at.items()}
     return Conclusion(
-        f"At n = {n} the naive transpose moves {share['01_naive']:.0%} of what a copy moves, a tile with bank conflicts "
-        f"{share['02_tiled']:.0%}, padded {share['03_padded']:.0%}, swizzled {share['04_swizzled']:.0%}, torch's "
-        f"{share['torch']:.0%}.",
+        f"At n = {n} the naive transpose moves {share['01_naive']:.0%} of what a copy moves, a tile with bank "
+        f"conflicts {share['02_tiled']:.0%}, padded {share['03_padded']:.0%}, swizzled {share['04_swizzled']:.0%}, "
+        f"torch's {share['torch']:.0%}.",
         at["04_swizzled"]["us"] < min(at["02_tiled"]["us"], at["01_naive"]["us"]),
     )
 

@@ -71,11 +71,7 @@ const NameKernel named("sgemm 06_vectorised", kernel<true>, kThreads);
 
 void vectorised(const Problem& p, cudaStream_t stream) {
   using namespace step_06;
-  const unsigned grid = ceil_div(p.m, kBM) * ceil_div(p.n, kBN);
-  if (is_vectorisable(p))
-    kernel<true><<<grid, kThreads, 0, stream>>>(p);
-  else
-    kernel<false><<<grid, kThreads, 0, stream>>>(p);
+  launch_tiles<kBM, kBN, kThreads>(kernel<true>, kernel<false>, p, stream);
 }
 
 }  // namespace xgemm::lab::sgemm

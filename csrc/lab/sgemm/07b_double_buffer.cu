@@ -7,20 +7,12 @@
 // the library's kernel (step 08) has more buffers. 33 KiB a block; needs compute capability 8.0.
 // Document: 74 % of cuBLAS on an A6000, less than its step without, with copies through registers.
 #include "device/ptx/cp_async.cuh"
-#include "lab/kernels.h"
-#include "lab/sgemm/access.cuh"
+#include "lab/sgemm/warp_tile.cuh"
 
 namespace xgemm::lab::sgemm {
 namespace step_07b {
 
-constexpr int kBM = 128, kBN = 128, kBK = 16;  // the block's tile
-constexpr int kWM = 64, kWN = 64;              // the warp's tile
-constexpr int kSlabN = 16, kSlabs = kWN / kSlabN;
-constexpr int kTM = 8, kTN = 4;          // the lane's part of a slab: two groups of 4 rows
-constexpr int kApart = kWM / (kTM / 4);  // rows between a lane's groups
-constexpr int kPad = 8;
-constexpr int kThreads = (kBM / kWM) * (kBN / kWN) * 32;
-static_assert((kWM / kTM) * (kSlabN / kTN) == 32, "a slab is one lane's part times 32 lanes");
+constexpr int kPad = 8, kApart = kWM / (kTM / 4);  // as in 07a
 
 struct Tiles {
   alignas(16) float a[kBK][kBM + kPad];  // transposed
@@ -57,7 +49,7 @@ __global__ void __launch_bounds__(kThreads, kVector ? 3 : 2) kernel(const __grid
   const int row = warp / (kBN / kWN) * kWM + lane / (kSlabN / kTN) * 4;  // of the lane's first group, inside the block's tile
   const int col = warp % (kBN / kWN) * kWN + lane % (kSlabN / kTN) * kTN;
 
-  float sum[kSlabs][kTM][kTN] = {};
+  Sums sum = {};
   if (p.k > 0) fetch<kVector>(buffers[0], p, row0, col0, 0);
   for (int k0 = 0; k0 < p.k; k0 += kBK) {
     const Tiles& tiles = buffers[k0 / kBK % 2];
@@ -66,24 +58,9 @@ __global__ void __launch_bounds__(kThreads, kVector ? 3 : 2) kernel(const __grid
     __syncthreads();  // this tile is complete, and no thread reads the other buffer any more
     if (k0 + kBK < p.k) fetch<kVector>(buffers[k0 / kBK % 2 ^ 1], p, row0, col0, k0 + kBK);
 #pragma unroll
-    for (int i = 0; i < kBK; ++i) {
-      Float4 a[kTM / 4], b[kSlabs];
-#pragma unroll
-      for (int r = 0; r < kTM / 4; ++r) a[r] = load_vector<4>(&tiles.a[i][row + kApart * r]);
-#pragma unroll
-      for (int s = 0; s < kSlabs; ++s) b[s] = load_vector<4>(&tiles.b[i][col + s * kSlabN]);
-#pragma unroll
-      for (int s = 0; s < kSlabs; ++s)
-#pragma unroll
-        for (int r = 0; r < kTM; ++r)
-#pragma unroll
-          for (int c = 0; c < kTN; ++c) sum[s][r][c] += a[r / 4][r % 4] * b[s][c];
-    }
+    for (int i = 0; i < kBK; ++i) multiply(sum, [&](int r) { return &tiles.a[i][row + kApart * r]; }, &tiles.b[i][col]);
   }
-#pragma unroll
-  for (int s = 0; s < kSlabs; ++s)
-#pragma unroll
-    for (int r = 0; r < kTM; ++r) store4<kVector>(p, row0 + row + r / 4 * kApart + r % 4, col0 + col + s * kSlabN, sum[s][r]);
+  store<kVector, kApart>(p, row0 + row, col0 + col, sum);
 }
 
 const NameKernel named("sgemm 07b_double_buffer", kernel<true>, kThreads);
@@ -92,11 +69,7 @@ const NameKernel named("sgemm 07b_double_buffer", kernel<true>, kThreads);
 
 void double_buffer(const Problem& p, cudaStream_t stream) {
   using namespace step_07b;
-  const unsigned grid = ceil_div(p.m, kBM) * ceil_div(p.n, kBN);
-  if (is_vectorisable(p))
-    kernel<true><<<grid, kThreads, 0, stream>>>(p);
-  else
-    kernel<false><<<grid, kThreads, 0, stream>>>(p);
+  launch_tiles<kBM, kBN, kThreads>(kernel<true>, kernel<false>, p, stream);
 }
 
 }  // namespace xgemm::lab::sgemm

@@ -1,4 +1,5 @@
-// The SGEMM ladder's step with asynchronous copies (07b) in the bits of a loop in k's order, sizes around the edges of tiles.
+// The SGEMM ladder's steps 07, 07a and 07b (asynchronous copies) in the bits of a loop in k's order, sizes around the edges of
+// tiles.
 #include <array>
 
 #include "check.h"
@@ -21,12 +22,13 @@ void check(std::uint64_t seed) {
                b[static_cast<std::size_t>(j * n) + i % static_cast<std::size_t>(n)];
       first[i] = std::fma(3.0f, c[i], -0.5f * sum);
     }
-    Buffer<float> out(first.size(), NAN);
-    emulation::launch_options() = {.seed = seed};
-    double_buffer(
-        {.a = a.data(), .b = b.data(), .c = c.data(), .out = out.data(), .m = m, .n = n, .k = k, .alpha = -0.5f, .beta = 3},
-        nullptr);
-    for (std::size_t i = 0; i < out.size(); ++i) require(out[i] == first[i], "step 07b in the bits of a loop in k's order");
+    for (const Step step : {warp_tile, conflict_free, double_buffer}) {
+      Buffer<float> out(first.size(), NAN);
+      emulation::launch_options() = {.seed = seed};
+      step({.a = a.data(), .b = b.data(), .c = c.data(), .out = out.data(), .m = m, .n = n, .k = k, .alpha = -0.5f, .beta = 3},
+           nullptr);
+      for (std::size_t i = 0; i < out.size(); ++i) require(out[i] == first[i], "step in the bits of a loop in k's order");
+    }
   }
 }
 
