@@ -1,6 +1,7 @@
 // Argument checks of the lab's ops. They run before the device check, so that a message does not depend on the machine.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "torch/tensor.h"
@@ -38,6 +39,15 @@ inline std::size_t place_of(const char* op, const char* name, const std::string&
 
 inline void check_cuda(const TensorView& v) {
   check(v.cuda, v.op, "expected ", v.name, " on cuda, got ", device_name(v), "; the lab measures CUDA kernels only");
+}
+
+/// A result for the host.
+inline Tensor host_numbers(TensorView like, std::initializer_list<std::int64_t> numbers) {
+  like.cuda = false;
+  const std::array<std::int64_t, 1> shape{static_cast<std::int64_t>(numbers.size())};
+  const Tensor out = empty(shape, ScalarType::Long, like);
+  std::ranges::copy(numbers, static_cast<std::int64_t*>(view("lab", "out", out).data));
+  return out;
 }
 
 /// a (m, k) and b (n, k): m and n in multiples of `multiple`, k of `multiple_k`, and so few that gridDim.y counts the tiles.

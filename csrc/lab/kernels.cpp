@@ -1,7 +1,6 @@
-// xgemm_lab::kernel_attributes: what the compiler and the occupancy API say of a kernel of the lab.
+// xgemm_lab::kernel_attributes and best_block_size: what the compiler and the occupancy API say of a kernel of the lab.
 #include "lab/kernels.h"
 
-#include <array>
 #include <string_view>
 
 #include "torch/register.h"
@@ -22,13 +21,11 @@ const NamedKernel& named_kernel(const char* op, const char* name) {
 
 namespace {
 
-constexpr const char* kOp = "lab::kernel_attributes";
-
-Tensor kernel_attributes(const Tensor& x, const Text& name) {
-  TensorView v = view(kOp, "x", x);
+Tensor kernel_attributes(const Tensor& x, [[maybe_unused]] const Text& name) {
+  const TensorView v = view("lab::kernel_attributes", "x", x);
   check_cuda(v);
 #ifdef XGEMM_WITH_CUDA
-  const NamedKernel& found = named_kernel(kOp, name.c_str());
+  const NamedKernel& found = named_kernel(v.op, name.c_str());
   const CudaScope scope(v);
   cudaFuncAttributes attributes{};
   int blocks = 0;
@@ -37,23 +34,33 @@ Tensor kernel_attributes(const Tensor& x, const Text& name) {
   cudaFuncGetAttributes(&attributes, found.kernel);
   cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, found.kernel, found.threads, found.dynamic_shared);
   scope.check_launch();
-  v.cuda = false;  // the answer is for the host
-  const std::array<std::int64_t, 1> shape{5};
-  const Tensor out = empty(shape, ScalarType::Long, v);
-  auto* values = static_cast<std::int64_t*>(view(kOp, "out", out).data);
-  values[0] = attributes.numRegs;
-  values[1] = static_cast<std::int64_t>(attributes.sharedSizeBytes + found.dynamic_shared);
-  values[2] = static_cast<std::int64_t>(attributes.localSizeBytes);
-  values[3] = found.threads;
-  values[4] = blocks;
-  return out;
+  return host_numbers(v, {attributes.numRegs, static_cast<std::int64_t>(attributes.sharedSizeBytes + found.dynamic_shared),
+                          static_cast<std::int64_t>(attributes.localSizeBytes), found.threads, blocks});
 #else
-  (void)name;
-  fail_without_cuda(kOp);
+  fail_without_cuda(v.op);
+#endif
+}
+
+Tensor best_block_size(const Tensor& x, [[maybe_unused]] const Text& name) {
+  const TensorView v = view("lab::best_block_size", "x", x);
+  check_cuda(v);
+#ifdef XGEMM_WITH_CUDA
+  const CudaScope scope(v);
+  const NamedKernel& found = named_kernel(v.op, name.c_str());
+  cudaFuncAttributes attributes{};
+  int threads = 0, min_grid = 0;
+  cudaFuncGetAttributes(&attributes, found.kernel);
+  cudaOccupancyMaxPotentialBlockSizeVariableSMem(
+      &min_grid, &threads, found.kernel, [&](int block) { return static_cast<std::size_t>(block) * found.shared_per_thread; });
+  scope.check_launch();
+  return host_numbers(v, {threads, min_grid, attributes.numRegs});
+#else
+  fail_without_cuda(v.op);
 #endif
 }
 
 XGEMM_REGISTER(xgemm_lab, kernel_attributes, kernel_attributes);
+XGEMM_REGISTER(xgemm_lab, best_block_size, best_block_size);
 
 }  // namespace
 }  // namespace xgemm::lab

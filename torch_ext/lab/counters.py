@@ -78,6 +78,11 @@ def _reduce(version: int) -> Call:
     return lambda: lab.reduce_sum(x, version)
 
 
+def _transpose(variant: str) -> Call:
+    x = _float(1 << 24).view(4096, 4096)
+    return lambda: lab.transpose(x, variant)
+
+
 def _attend(step: int, size: int) -> Call:
     query, key, value = (_float(1 << 24).bfloat16().view(16, 1024 // size, 1024, size) for _ in range(3))
     return lambda: lab.attention(query, key, value, step=step)
@@ -106,6 +111,10 @@ PREPARED: dict[str, tuple[Callable[[], Call], str]] = {
     "reduction_v0": (lambda: _reduce(0), "divergent"),
     "reduction_v1": (lambda: _reduce(1), "bank conflicts"),
     "reduction_v2": (lambda: _reduce(2), "no bank conflicts"),
+    "transpose_naive": (lambda: _transpose("naive"), ""),
+    "transpose_tiled": (lambda: _transpose("tiled"), ""),
+    "transpose_padded": (lambda: _transpose("padded"), ""),
+    "transpose_swizzled": (lambda: _transpose("swizzled"), ""),
     **{
         f"attention_{step:02}_d{size}": (partial(_attend, step, size), "")
         for step, size in itertools.product((5, 6, 7), (128, 64))

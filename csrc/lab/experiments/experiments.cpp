@@ -46,30 +46,24 @@ const T* data(const TensorView& v) {
 #ifdef XGEMM_WITH_CUDA
 /// Allocates a result of shape `sizes` beside `like`, and unless it is empty calls launch(result, scope).
 template <class Launch>
-Tensor run(const TensorView& like, ShapeRef sizes, Launch&& launch) {
+Tensor run(const TensorView& like, ShapeRef sizes, ScalarType dtype, Launch&& launch) {
   CudaScope scope(like);
-  Tensor out = empty(sizes, like.dtype, like);
+  Tensor out = empty(sizes, dtype, like);
   if (view(like.op, "out", out).numel() == 0) return out;
   launch(out, scope);
   scope.check_launch();
   return out;
 }
-/// A result for the host.
-Tensor host_numbers(TensorView like, std::initializer_list<std::int64_t> numbers) {
-  like.cuda = false;
-  const std::array<std::int64_t, 1> shape{static_cast<std::int64_t>(numbers.size())};
-  const Tensor out = empty(shape, ScalarType::Long, like);
-  std::ranges::copy(numbers, data<std::int64_t>(out));
-  return out;
-}
 
-#define XGEMM_LAB_RUN(like, sizes, ...) return run(like, sizes, [&](const Tensor& out, const CudaScope& scope) __VA_ARGS__)
+#define XGEMM_LAB_RUN_TO(like, sizes, dtype, ...) \
+  return run(like, sizes, dtype, [&](const Tensor& out, const CudaScope& scope) __VA_ARGS__)
 namespace ex = experiments;
 #else
-#define XGEMM_LAB_RUN(like, sizes, ...) \
-  (void)(sizes);                        \
+#define XGEMM_LAB_RUN_TO(like, sizes, dtype, ...) \
+  (void)(sizes);                                  \
   fail_without_cuda((like).op)
 #endif
+#define XGEMM_LAB_RUN(like, sizes, ...) XGEMM_LAB_RUN_TO(like, sizes, (like).dtype, __VA_ARGS__)
 
 void check_blocks(const TensorView& v, std::int64_t threads) {
   check(v.numel() / threads < (std::int64_t{1} << 31) - 1, v.op, "expected fewer than 2^31 blocks, got ", v.numel(),
@@ -103,25 +97,6 @@ Tensor empty_launch(const Tensor& x, std::int64_t threads) {
   scope.check_launch();
   return host_numbers(v, {blocks, threads});
 #else
-  fail_without_cuda(v.op);
-#endif
-}
-
-Tensor best_block_size(const Tensor& x, const Text& name) {
-  const TensorView v = array("lab::best_block_size", "x", x, ScalarType::Float);
-  check_cuda(v);
-#ifdef XGEMM_WITH_CUDA
-  const CudaScope scope(v);
-  const NamedKernel& found = named_kernel(v.op, name.c_str());
-  cudaFuncAttributes attributes{};
-  int threads = 0, min_grid = 0;
-  cudaFuncGetAttributes(&attributes, found.kernel);
-  cudaOccupancyMaxPotentialBlockSizeVariableSMem(
-      &min_grid, &threads, found.kernel, [&](int block) { return static_cast<std::size_t>(block) * found.shared_per_thread; });
-  scope.check_launch();
-  return host_numbers(v, {threads, min_grid, attributes.numRegs});
-#else
-  (void)name;
   fail_without_cuda(v.op);
 #endif
 }
@@ -209,17 +184,11 @@ Tensor pointer_chase(const Tensor& next, std::int64_t steps, std::int64_t start,
   check(start >= 0 && start < v.numel(), v.op, "expected start in [0, ", v.numel(), "), got ", start);
   check(steps >= 0 && steps <= 1 << 24, v.op, "expected steps in [0, 2^24], got ", steps);
   check_cuda(v);
-#ifdef XGEMM_WITH_CUDA
-  const CudaScope scope(v);
   const std::array<std::int64_t, 1> shape{2};
-  const Tensor out = empty(shape, ScalarType::Long, v);
-  ex::pointer_chase(data<int>(v), v.numel(), data<std::int64_t>(out), static_cast<int>(steps), static_cast<int>(start), shared,
-                    scope.stream());
-  scope.check_launch();
-  return out;
-#else
-  fail_without_cuda(v.op);
-#endif
+  XGEMM_LAB_RUN_TO(v, shape, ScalarType::Long, {
+    ex::pointer_chase(data<int>(v), v.numel(), data<std::int64_t>(out), static_cast<int>(steps), static_cast<int>(start), shared,
+                      scope.stream());
+  });
 }
 
 Tensor read_rate(const Tensor& x, const Text& level, std::int64_t blocks, std::int64_t repeats) {
@@ -248,7 +217,8 @@ Tensor register_bound(const Tensor& x, std::int64_t registers, const Text& bound
   check(iterations >= 0 && iterations <= 1 << 20, v.op, "expected iterations in [0, 2^20], got ", iterations);
   check_cuda(v);
   XGEMM_LAB_RUN(v, v.sizes, {
-    const NamedKernel& kernel = named_kernel(v.op, ex::register_kernel_name(static_cast<int>(registers), bound == "memory"));
+    const std::string name = "registers " + std::to_string(registers) + " " + bound;
+    const NamedKernel& kernel = named_kernel(v.op, name.c_str());
     int blocks = 0;  // an SM
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.kernel, kernel.threads, 0);
     const ex::RegisterShape shape{.registers = static_cast<int>(registers),
@@ -267,17 +237,11 @@ Tensor who_am_i(const Tensor& like, std::int64_t blocks, std::int64_t x, std::in
         "expected a block of up to 1024 threads, z up to 64, got ", x, ", ", y, ", ", z);
   check(nanoseconds >= 0 && nanoseconds <= 10'000'000, v.op, "expected nanoseconds in [0, 10^7], got ", nanoseconds);
   check_cuda(v);
-#ifdef XGEMM_WITH_CUDA
-  const CudaScope scope(v);
   const std::array<std::int64_t, 3> shape{blocks, x * y * z, 5};
-  const Tensor out = empty(shape, ScalarType::Long, v);
-  ex::who_am_i(data<std::int64_t>(out), static_cast<int>(blocks),
-               dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)), nanoseconds, scope.stream());
-  scope.check_launch();
-  return out;
-#else
-  fail_without_cuda(v.op);
-#endif
+  XGEMM_LAB_RUN_TO(v, shape, ScalarType::Long, {
+    ex::who_am_i(data<std::int64_t>(out), static_cast<int>(blocks),
+                 dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)), nanoseconds, scope.stream());
+  });
 }
 
 Tensor parity(const Tensor& x, [[maybe_unused]] bool branch) {
@@ -388,7 +352,6 @@ Tensor transpose(const Tensor& x, const Text& variant) {
 
 XGEMM_REGISTER(xgemm_lab, strided_copy, strided_copy);
 XGEMM_REGISTER(xgemm_lab, empty_launch, empty_launch);
-XGEMM_REGISTER(xgemm_lab, best_block_size, best_block_size);
 XGEMM_REGISTER(xgemm_lab, intensity, intensity);
 XGEMM_REGISTER(xgemm_lab, pointer_chase, pointer_chase);
 XGEMM_REGISTER(xgemm_lab, read_rate, read_rate);

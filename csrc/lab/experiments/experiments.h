@@ -40,8 +40,6 @@ struct RegisterShape {
   bool memory;
   int iterations, blocks;
 };
-/// Under this name named_kernel() knows it; "" if there is none.
-const char* register_kernel_name(int registers, bool memory);
 bool register_bound(const float* in, float* out, std::int64_t n, const RegisterShape&, cudaStream_t);
 
 // bandwidth.cu

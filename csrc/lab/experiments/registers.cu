@@ -60,13 +60,6 @@ const Variant variants[] = {
 
 }  // namespace registers_kernels
 
-const char* register_kernel_name(int registers, bool memory) {
-  using namespace registers_kernels;
-  for (const Variant& v : variants)
-    if (v.registers == registers && v.memory == memory) return v.named.name;
-  return "";
-}
-
 bool register_bound(const float* in, float* out, std::int64_t n, const RegisterShape& s, cudaStream_t stream) {
   using namespace registers_kernels;
   for (const Variant& v : variants)

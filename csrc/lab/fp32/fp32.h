@@ -30,9 +30,7 @@ struct Problem {
 
 void split(const Operand& operand, int k, bool scaled, cudaStream_t stream);
 
-using Product = void (*)(const Problem&, cudaStream_t);
-void product_fp16(const Problem&, cudaStream_t);      // hi*hi
-void product_split(const Problem&, cudaStream_t);     // three products
-void product_promoted(const Problem&, cudaStream_t);  // three products, promoted
+enum class Sum { one_product, three_products, three_promoted };
+void product(const Problem&, Sum, cudaStream_t);
 
 }  // namespace xgemm::lab::fp32

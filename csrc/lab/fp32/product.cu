@@ -19,7 +19,6 @@ struct Slot {
   Box a_hi, b_hi, a_lo, b_lo;
 };
 using Ring = tensor::RingOf<Slot, kStages>;
-enum class Sum { one_product, three_products, three_promoted };
 
 template <Sum kSum>
 __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid_constant__ Problem p) {
@@ -101,14 +100,13 @@ const NameKernel named_fp16("fp32 fp16", kernel<Sum::one_product>, kThreads, siz
 
 }  // namespace product_kernels
 
-void product_fp16(const Problem& p, cudaStream_t stream) {
-  product_kernels::launch<product_kernels::Sum::one_product>(p, stream);
-}
-void product_split(const Problem& p, cudaStream_t stream) {
-  product_kernels::launch<product_kernels::Sum::three_products>(p, stream);
-}
-void product_promoted(const Problem& p, cudaStream_t stream) {
-  product_kernels::launch<product_kernels::Sum::three_promoted>(p, stream);
+void product(const Problem& p, Sum sum, cudaStream_t stream) {
+  using namespace product_kernels;
+  switch (sum) {
+    case Sum::one_product: return launch<Sum::one_product>(p, stream);
+    case Sum::three_products: return launch<Sum::three_products>(p, stream);
+    case Sum::three_promoted: return launch<Sum::three_promoted>(p, stream);
+  }
 }
 
 }  // namespace xgemm::lab::fp32
