@@ -45,8 +45,7 @@ void launch_large_tile(const Problem& p, const LargePlan& plan, LargeArguments g
     enqueue(kKernel,
             {.blocks = {static_cast<unsigned>(g.rows * g.columns * p.batches), static_cast<unsigned>(plan.splits)},
              .threads = geometry(kTile).threads(),
-             .shared_bytes = static_cast<std::size_t>(geometry(kTile).slots * kSlot),
-             .early = true},
+             .shared_bytes = static_cast<std::size_t>(geometry(kTile).slots * kSlot)},
             stream, g);
   });
 }
