@@ -7,14 +7,11 @@ namespace {
 
 template <class Element>
 void launch(bool latent, const TileArguments& g, int ctas, cudaStream_t stream) {
-  // Neighbouring tiles that are the heads of one position, and whose keys are the same.
-  const bool paired = g.row_tiles == 1 && g.tile_heads.divisor == 1 && g.inner.divisor % 2 == 0 && g.key_steps.inner == 0 &&
-                      (latent || g.value_steps.inner == 0);
-  const Grid grid{.blocks = static_cast<unsigned>(ctas), .threads = kWideThreads, .cluster = paired ? 2u : 1u, .early = true};
+  const Grid grid{.blocks = static_cast<unsigned>(ctas), .threads = kWideThreads, .early = true};
   if (latent)
-    enqueue_with_shared<attention_wide<Element, true>, kWideBytes>(grid, stream, g, paired);
+    enqueue_with_shared<attention_wide<Element, true>, kWideBytes>(grid, stream, g);
   else
-    enqueue_with_shared<attention_wide<Element, false>, kWideBytes>(grid, stream, g, paired);
+    enqueue_with_shared<attention_wide<Element, false>, kWideBytes>(grid, stream, g);
 }
 
 }  // namespace

@@ -10,8 +10,6 @@
 //   Slots      two of 64 keys, in three parts: the left and the right 256 columns, each read last by one side, and 64 more, in
 //              whose place a side leaves its weights for the other. kLatent: a slot of keys for each side, 128 a step. Else one
 //              of keys and one of values, 64 a step: either is loaded while the other is used.
-//   Pairs      two tiles of rows of one position that share their keys are a cluster: each CTA loads half of a part for both, as
-//              L2 would else be as busy as the tensor cores. A slot is free when both have released it.
 //   Order      as kernel.cuh's; a step's maximum is that of all its keys. A side adds its own keys' values first.
 //   Floor      keys (and values) through memory once for all rows, and through L2 once for 64; 2 Sq Sk (D + Dv) flop at 4096 a
 //              cycle and SM. Shared memory is read for as long as the tensor cores compute scores.
@@ -22,7 +20,6 @@
 #include "attention/tiles/softmax.cuh"
 #include "attention/tiles/splits.cuh"
 #include "attention/wgmma/wide.h"
-#include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
 #include "device/ptx/mbarrier.cuh"
 #include "device/ptx/stmatrix.cuh"
@@ -60,31 +57,19 @@ struct WideShared {
 
   /// Called by one thread; a CTA barrier follows. A part is read last by the four warps of one side, or by both sides.
   template <bool kLatent>
-  __device__ __forceinline__ void init_barriers(int ctas) const {
+  __device__ __forceinline__ void init_barriers() const {
     ptx::barrier_init(queries_full, 1);
     for (int i = 0; i < 2 * kParts; ++i) {
       ptx::barrier_init(full + i, 1);
-      ptx::barrier_init(empty + i, static_cast<unsigned>(ctas * (!kLatent && i / kParts == kKeySlot ? 8 : 4)));
+      ptx::barrier_init(empty + i, !kLatent && i / kParts == kKeySlot ? 8 : 4);
     }
     ptx::fence_barrier_init();
   }
 };
 
-/// A CTA's place in its cluster.
-struct WidePlace {
-  int ctas, rank;
-  __device__ __forceinline__ explicit WidePlace(bool paired) : ctas(1 + paired), rank(paired ? ptx::cluster_rank() : 0) {}
-  /// Tiles 2 i and 2 i + 1 are a pair, each with the same split.
-  __device__ __forceinline__ int item(const TileArguments& g) const {
-    const int pair = static_cast<int>(blockIdx.x) / ctas, tiles = g.splits.divide(pair);
-    return (tiles * ctas + rank) * static_cast<int>(g.splits.divisor) + pair - tiles * static_cast<int>(g.splits.divisor);
-  }
-};
-
 /// The producer's warp: parts in the order in which the sides release them, which is that in which they need them.
 template <bool kLatent>
-__device__ __forceinline__ void produce_wide(const TileArguments& g, const WideShared& shared, const RowTile& tile,
-                                             const WidePlace& place) {
+__device__ __forceinline__ void produce_wide(const TileArguments& g, const WideShared& shared, const RowTile& tile) {
   using S = WideShared;
   constexpr Tile kTile = kWideTiles[kLatent];
   const bool leads = ptx::elect_one();
@@ -102,14 +87,9 @@ __device__ __forceinline__ void produce_wide(const TileArguments& g, const WideS
     __syncwarp();
     if (!leads) return;
     ptx::barrier_arrive_expect(landed, S::blocks_of(part) * kWideBlockBytes);
-    for (int block = 0; block < S::blocks_of(part); ++block) {
-      unsigned char* const to = shared.part(slot, part) + block * kWideBlockBytes;
-      const int column = 64 * (S::first_block(part) + block), inner = tile.inner * steps.inner, outer = tile.outer * steps.outer;
-      if (place.ctas == 1)
-        ptx::tma_load(to, &map, landed, column, key, inner, outer);
-      else if ((block + slot) % 2 == place.rank)
-        ptx::tma_load_multicast(to, &map, landed, column, key, inner, outer, 3);
-    }
+    for (int block = 0; block < S::blocks_of(part); ++block)
+      ptx::tma_load(shared.part(slot, part) + block * kWideBlockBytes, &map, landed, 64 * (S::first_block(part) + block), key,
+                    tile.inner * steps.inner, tile.outer * steps.outer);
   };
   for (KeyWalk<kTile.keys, Masking::edges> walk(g, tile); walk.valid(); walk.next(), parity ^= 1) {
     const int key = walk.n * kTile.keys;
@@ -133,24 +113,20 @@ struct WideSide {
 
   const TileArguments& g;
   const S& shared;
-  const WidePlace place;
   const int side, warp_row;  ///< the warp's first row
   unsigned parity = 0;       ///< of the parts' full barriers
   float scores[kKeys / 2], outputs[kColumns / 2] = {};
   std::uint32_t weights[kKeys / 16][4];
   OnlineSoftmax<kKeys> softmax = {};
 
-  __device__ __forceinline__ WideSide(const TileArguments& arguments, const S& memory, const WidePlace& mine, int which)
-      : g(arguments), shared(memory), place(mine), side(which), warp_row(Place().warp_row % 64) {}
+  __device__ __forceinline__ WideSide(const TileArguments& arguments, const S& memory, int mine)
+      : g(arguments), shared(memory), side(mine), warp_row(Place().warp_row % 64) {}
 
   __device__ __forceinline__ void wait(int slot, int part) const {
     ptx::barrier_wait(shared.full + slot * S::kParts + part, parity);
   }
   __device__ __forceinline__ void release(int slot, int part) const {
-    ptx::Barrier* const empty = shared.empty + slot * S::kParts + part;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    if (lane == 0) ptx::barrier_arrive(empty);
-    if (lane == 1 && place.ctas > 1) ptx::barrier_arrive(empty, static_cast<unsigned>(1 - place.rank));
+    if (threadIdx.x % 32 == 0) ptx::barrier_arrive(shared.empty + slot * S::kParts + part);
   }
   __device__ __forceinline__ float* exchanged(int of) const { return shared.exchange + 64 * of + warp_row; }
   /// Where a side's keys lie in each block of their slot.
@@ -313,30 +289,28 @@ struct WideSide {
 };
 
 template <class Element, bool kLatent>
-__global__ void __launch_bounds__(kWideThreads, 1) attention_wide(const __grid_constant__ TileArguments g, bool paired) {
+__global__ void __launch_bounds__(kWideThreads, 1) attention_wide(const __grid_constant__ TileArguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) unsigned char attention_wide_memory[];
   const WideShared shared(attention_wide_memory);
-  const WidePlace place(paired);
-  if (threadIdx.x == 32) shared.init_barriers<kLatent>(place.ctas);
+  if (threadIdx.x == 32) shared.init_barriers<kLatent>();
   if (threadIdx.x == 64) {
     ptx::prefetch_tensor_map(&g.query), ptx::prefetch_tensor_map(&g.key);
     if constexpr (!kLatent) ptx::prefetch_tensor_map(&g.value);
   }
-  paired ? ptx::cluster_sync_warps() : __syncthreads();
+  __syncthreads();
   ptx::grid_release();
   ptx::grid_wait();
 
-  const RowTile tile(g, place.item(g));
+  const RowTile tile(g, static_cast<int>(blockIdx.x));
   const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / 128);
   if (warpgroup == 0) {
     ptx::release_registers<24>();
-    if (threadIdx.x < 32) produce_wide<kLatent>(g, shared, tile, place);
+    if (threadIdx.x < 32) produce_wide<kLatent>(g, shared, tile);
   } else {
     ptx::acquire_registers<240>();
-    WideSide<Element, kLatent>(g, shared, place, warpgroup - 1).run(tile);
+    WideSide<Element, kLatent>(g, shared, warpgroup - 1).run(tile);
   }
-  if (paired) ptx::cluster_sync_warps();  // no CTA ends before the other's last arrivals at its barriers
 #endif
 }
 

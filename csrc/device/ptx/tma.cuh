@@ -50,15 +50,6 @@ __device__ __forceinline__ void tma_load_multicast(void* destination, const CUte
       : "memory");
 }
 
-__device__ __forceinline__ void tma_load_multicast(void* destination, const CUtensorMap* map, Barrier* barrier, int c0, int c1,
-                                                   int c2, int c3, std::uint16_t ctas) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, "
-      "%5, %6}], [%2], %7;" ::"r"(shared_address(destination)),
-      "l"(reinterpret_cast<std::uint64_t>(map)), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(ctas)
-      : "memory");
-}
-
 /// Box in shared memory to (c0, c1, c2); elements that are out of bounds are not written. Part of this thread's bulk group.
 __device__ __forceinline__ void tma_store(const CUtensorMap* map, const void* source, int c0, int c1, int c2) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(

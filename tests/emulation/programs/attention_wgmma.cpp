@@ -8,7 +8,7 @@
 // mask's rows begin at multiples of 16 bytes; shared: all outer batches have one mask. The last outer batch alone, with another
 // seed and number of SMs, must give the same bits. With FAMILY_MMA (attention_mma.cpp) the same of csrc/attention/mma in fp16: of
 // its kernel for few rows or, with MANY_ROWS (attention_many_rows.cpp), for many. With WIDE (attention_wide.cpp) wide.cuh's;
-// mask 1 or 9: the values are the keys' first columns; 8 or 9: all of `inner` share their keys.
+// mask 9: the values are the keys' first columns.
 #ifdef FAMILY_MMA
 #include "attention/mma/launch.h"
 #endif
@@ -36,7 +36,7 @@ bool launch(const Plan& plan, const Arguments& arguments, void* counters, void* 
 const char* masks(const Plan&, const Arguments&) { return ""; }
 using T = half;
 #elif defined(WIDE)
-bool kLatent = false;  ///< of the case
+bool kLatent = false;  ///< of the case: its mask, of which there is none, is 9
 std::optional<Plan> make_plan(const Problem& problem) { return plan_wide(problem, kLatent); }
 bool launch(const Plan& plan, const Arguments& arguments, void* counters, void* memory) {
   return launch_wide(plan, arguments, counters, memory, nullptr);
@@ -66,8 +66,7 @@ constexpr bool kInvariant = false;
 
 void check(Case c) {
 #ifdef WIDE
-  const int kind = std::exchange(c.mask, 0);
-  kLatent = kind % 2 == 1;
+  kLatent = std::exchange(c.mask, 0) == 9;
 #endif
   constexpr bool kHalf = std::is_same_v<T, half>;
   const int all_heads = c.inner * c.group;
@@ -104,7 +103,6 @@ void check(Case c) {
   a.query = operand(query, all_heads, c.sq, c.d, c.group);
   a.key = operand(key, c.inner, c.sk, c.d, 1), a.value = operand(value, c.inner, c.sk, c.dv, 1);
 #ifdef WIDE
-  if (kind >= 8) a.key.batch[1] = 0, a.value.batch[1] = 0;
   if (kLatent) a.value = a.key;
 #endif
   a.output = output.data(), a.lse = lse.data();
