@@ -49,9 +49,11 @@ static_assert(ShortDivider::of(0x7fffffff).divide(0x7ffffffe) == 0 && ShortDivid
 struct IndexMap {
   static constexpr int kMaxDims = 16;
   int dims = 0;
-  Divider size[kMaxDims] = {};
-  std::int64_t stride[kMaxDims] = {};
-  std::int64_t out[kMaxDims] = {};
+  // Set below `dims`, and stride[0] and out[0] always: clearing all of them would take longer than most plans.
+  Divider size[kMaxDims];
+  std::int64_t stride[kMaxDims], out[kMaxDims];
+
+  XGEMM_HOST_DEVICE IndexMap() { stride[0] = out[0] = 0; }
 
   XGEMM_HOST_DEVICE std::int64_t offset(std::int64_t index) const {
     std::int64_t sum = 0;
