@@ -34,8 +34,7 @@ void fill_padding(Arguments& plan) {
 Layout layout_of(const char* op, const Problem& problem) {
   const Source& source = problem.source;
   Layout layout;  // braces would clear all dims
-  layout.arguments = {
-      .kind = problem.kind, .in = source.dtype, .out = problem.out, .pairs = problem.pairs, .loss = problem.loss};
+  layout.arguments = {.kind = problem.kind, .in = source.dtype, .out = problem.out, .pairs = problem.pairs, .loss = problem.loss};
   layout.state = state_of(problem.kind);
   layout.state_bytes = state_bytes(layout.state, source.dtype);
   layout.width = static_cast<std::int64_t>(16 / size_of(source.dtype));

@@ -38,8 +38,8 @@ struct JoinSpace {
 /// Joins one value per cell over a CTA's cells of a column; every thread gets the results of its own columns. `place`: index of
 /// the results of the CTA's first tile.
 template <class V, int n, class F>
-__device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Arguments& plan, int place, const JoinSpace<V, n>& space,
-                                           F op) {
+__device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Arguments& plan, int place,
+                                           const JoinSpace<V, n>& space, F op) {
 #pragma unroll
   for (int offset = 1; offset < kWarpSize; offset *= 2) {
     if (offset < plan.lanes || offset >= plan.team) continue;

@@ -119,8 +119,8 @@ template <class T, class O, bool kPlain>
 __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
                                                   : sizeof(T) < sizeof(O) ? 2
                                                                           : 3)
-    softmax_columns(const __grid_constant__ Arguments plan, const __grid_constant__ ColumnsShared<T> places, const T* __restrict__ in,
-                    const T* end, O* __restrict__ out) {
+    softmax_columns(const __grid_constant__ Arguments plan, const __grid_constant__ ColumnsShared<T> places,
+                    const T* __restrict__ in, const T* end, O* __restrict__ out) {
   using V = Value<T>;
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer;
