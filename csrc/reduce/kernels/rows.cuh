@@ -128,12 +128,12 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     if (whole)
       Op::finish(plan, convert, joined, extra, out, at.out);
     else
-      place_of_states(plan, states, partials, row, first)[item] = joined;
+      place_of_states(plan, states, partials, work_of_cta(plan, false).row, first)[item] = joined;
   }
   if (whole) return;
 
   if (threadIdx.x == 0) extra.template look<false>(plan, in + at.in);
-  finish_row<Op>(plan, convert, items, row, states, extra, out, at.out, counters, partials, cluster);
+  finish_row<Op>(plan, convert, items, work_of_cta(plan, false).row, states, extra, out, at.out, counters, partials, cluster);
 }
 
 }  // namespace xgemm::reduce
