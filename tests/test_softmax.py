@@ -53,6 +53,18 @@ def test_dims_and_layouts(device, name, dtype, layout):
 
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", FLOATING)
+def test_rows_of_one_element(device, dtype):
+    """1, of log_softmax 0; NaN where the element is no finite number. Whole vectors, a tail, an unaligned address."""
+    x = randn(1003, dtype=dtype, device=device)
+    x[5], x[6], x[7], x[1002] = float("inf"), -float("inf"), float("nan"), float("inf")
+    for name in NAMES:
+        for rows in (x[:, None], x[1:, None], x.view(17, 59, 1)):
+            found, theirs = getattr(op, name)(rows, -1), getattr(torch, name)(rows, -1)
+            torch.testing.assert_close(found, theirs, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", FLOATING)
 def test_small_cases(device, dtype):
     """Rows of one lane, a few, a warp and a block; columns of a few lanes, a block and a cluster, and of two passes."""
     rows = (((37, 3), 1), ((40, 11), 1), ((5, 59), 1), ((40, 24), 1), ((3, 1000), 1), ((2, 6000), 1))

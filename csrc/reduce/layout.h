@@ -6,7 +6,7 @@ namespace xgemm::reduce {
 
 struct Layout {
   DimList kept, gone;   ///< kept and reduced dims, merged, outermost first in memory (argmax: reduced dims in logical order)
-  Reduction arguments;  ///< all but maps, threads and CTAs
+  Arguments arguments;  ///< all but threads and CTAs
   State state;
   std::size_t state_bytes;  ///< columns of cross_entropy without label smoothing: of a logsumexp
   std::int64_t width;       ///< elements of a 16-byte vector

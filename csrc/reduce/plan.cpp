@@ -10,7 +10,7 @@ namespace xgemm::reduce {
 namespace {
 
 /// The element that does not change an operator's result, repeated over 16 bytes.
-void fill_padding(Reduction& plan) {
+void fill_padding(Arguments& plan) {
   if (state_of(plan.kind) == State::sum) return;
   if (state_of(plan.kind) == State::mean_loss) {  // -0
     plan.fill[1] = plan.fill[3] = 0x80000000;
@@ -33,15 +33,13 @@ void fill_padding(Reduction& plan) {
 /// Kept and reduced dims, and the arguments that they decide.
 Layout layout_of(const char* op, const Problem& problem) {
   const Source& source = problem.source;
-  Layout layout{
-      .kept = {},
-      .gone = {},
-      .arguments = {.kind = problem.kind, .in = source.dtype, .out = problem.out, .pairs = problem.pairs, .loss = problem.loss},
-      .state = state_of(problem.kind),
-      .state_bytes = state_bytes(state_of(problem.kind), source.dtype),
-      .width = static_cast<std::int64_t>(16 / size_of(source.dtype)),
-      .address = reinterpret_cast<std::uintptr_t>(source.data),
-      .batch_invariant = problem.batch_invariant};
+  Layout layout;  // braces would clear all dims
+  layout.arguments = {.kind = problem.kind, .in = source.dtype, .out = problem.out, .pairs = problem.pairs, .loss = problem.loss};
+  layout.state = state_of(problem.kind);
+  layout.state_bytes = state_bytes(layout.state, source.dtype);
+  layout.width = static_cast<std::int64_t>(16 / size_of(source.dtype));
+  layout.address = reinterpret_cast<std::uintptr_t>(source.data);
+  layout.batch_invariant = problem.batch_invariant;
   const std::size_t rank = source.sizes.size();
   check(rank <= kMaxRank, op, "expected input of at most ", kMaxRank, " dims, got ", rank);
   DimList &kept = layout.kept, &gone = layout.gone;
@@ -64,7 +62,7 @@ Layout layout_of(const char* op, const Problem& problem) {
   if (layout.state != State::index) sort_by_stride(gone);
   merge(gone);
   if (empty) gone.clear();  // no run of the other reduced dims may be read
-  Reduction& arguments = layout.arguments;
+  Arguments& arguments = layout.arguments;
   arguments.outputs = kept.product();
   arguments.length = empty ? 0 : gone.product();
   for (const DimList* list : {&kept, &gone})
@@ -88,7 +86,7 @@ bool is_small_tile(const Layout& layout, std::int64_t group) {
   // Measured on an H200: elements of a tile, of one of up to eight columns, and of all tiles together where these are few.
   constexpr std::int64_t kSmall = 3584, kNarrow = 8, kSmallNarrow = 6144, kFew = 1 << 17, kLongestOfFew = 4096;
   if (layout.arguments.in == DType::f64) return false;
-  const Reduction& all = layout.arguments;
+  const Arguments& all = layout.arguments;
   return group <= (layout.kept.back().size <= kNarrow ? kSmallNarrow : kSmall) ||
          (all.length <= kLongestOfFew && all.outputs * all.length <= kFew);
 }
@@ -137,16 +135,13 @@ Shared shared_by(const ColumnPlan& plan) {
 /// Adds the index maps of the dims that the planner has left, and the workspace. By reference, after the planner: it changes
 /// dims.
 template <class Kernel>
-Plan finished(const char* op, Kernel kernel, const Layout& layout) {
+Plan finished(const char* op, Kernel&& kernel, const Layout& layout) {
   check(kernel.ctas <= INT32_MAX, op, "expected a problem of fewer than 2^31 CTAs, got ", kernel.ctas);
   fill_map(op, kernel.reduced, layout.gone);
   fill_map(op, kernel.kept, layout.kept);
   const auto [groups, states] = shared_by(kernel);
-  Plan plan{.kernel = kernel};
-  if (states == 0) return plan;
-  plan.counter_bytes = static_cast<std::size_t>(round_up(groups * 4, 256));
-  plan.workspace_bytes = plan.counter_bytes + static_cast<std::size_t>(states) * layout.state_bytes;
-  return plan;
+  const auto counters = states == 0 ? 0 : static_cast<std::size_t>(round_up(groups * 4, 256));
+  return {std::move(kernel), counters, counters + static_cast<std::size_t>(states) * layout.state_bytes};
 }
 
 }  // namespace
@@ -190,7 +185,7 @@ bool has_dense_rows(const Source& source, std::uint64_t reduced) {
 
 LayoutClass class_of(const Layout& layout) {
   constexpr std::int64_t kLongestElements = 2048;  // of a row that one warp reads one at a time
-  const Reduction& all = layout.arguments;
+  const Arguments& all = layout.arguments;
   if (all.length == 1 && layout.folds()) return LayoutClass::one_element;
   const LayoutClass columns = class_of_columns(layout);
   if (columns != LayoutClass::rows) return columns;

@@ -72,27 +72,35 @@ constexpr int column_threads(std::size_t part, std::size_t width) { return part 
 /// 32-bit integer.
 inline constexpr std::int64_t kKeyPositions = 1 << 16, kPartPositions = 1 << 30;
 
-/// The arguments that all kernels have.
-struct Reduction {
+/// The arguments that all kernels have, but for index maps.
+struct Arguments {
   Kind kind = Kind::sum;
   DType in = DType::f32, out = DType::f32;
   bool pairs = false;
   Loss loss{};
   std::int64_t outputs = 0, length = 0;
   std::int64_t last = 0;       ///< offset of the input's last element
-  IndexMap kept{};             ///< output (columns: group of neighbouring columns) -> offset in input and output
-  IndexMap reduced{};          ///< position 0..length-1 -> offset in input
   std::uint32_t fill[4] = {};  ///< 16 bytes of elements that change no result
   int threads = 0;             ///< of a CTA
   std::int64_t ctas = 0;
 };
 
+/// A constructor, because `Reduction{arguments}` would clear the maps' unused dims.
+struct Reduction : Arguments {
+  IndexMap kept;     ///< output (columns: group of neighbouring columns) -> offset in input and output
+  IndexMap reduced;  ///< position 0..length-1 -> offset in input
+  explicit Reduction(const Arguments& arguments) : Arguments(arguments) {}
+};
+
 /// One element per output.
-struct CopyPlan : Reduction {};
+struct CopyPlan : Reduction {
+  using Reduction::Reduction;
+};
 
 /// The fastest dim is reduced. A short row is one split, of 1 to 32 lanes. A longer one is divided into splits of a warp each,
 /// whose states are joined in order, whichever warps and CTAs computed them.
 struct RowPlan : Reduction {
+  using Reduction::Reduction;
   bool vector = false;              ///< 16-byte loads at any alignment: runs of stride 1, long enough
   int lanes = 0;                    ///< threads that share a split
   std::int64_t vectors = 0;         ///< 16-byte vectors of a run
@@ -109,12 +117,14 @@ struct RowPlan : Reduction {
 
 /// Short rows whose elements are not neighbours, and small tiles of columns, one element at a time.
 struct ElementPlan : Reduction {
+  using Reduction::Reduction;
   int lanes = 0;  ///< threads of a row
   int rows = 0;   ///< of a CTA
 };
 
 /// A thread, or a few, reduce a column or a vector of neighbouring columns of few positions.
 struct ShortColumnPlan : Reduction {
+  using Reduction::Reduction;
   int width = 1;         ///< columns that a thread reads at once: 16 bytes, or one
   int lanes = 0;         ///< threads side by side
   int teams = 1;         ///< threads that share a column
@@ -124,6 +134,7 @@ struct ShortColumnPlan : Reduction {
 /// The fastest dim is kept: a CTA reduces one split of a tile of neighbouring columns. Folded: several neighbouring columns
 /// belong to one output (a run of an inner reduced dim, or several short positions side by side) and are joined at the end.
 struct ColumnPlan : Reduction {
+  using Reduction::Reduction;
   bool vector = false;         ///< 16-byte loads at any alignment: neighbouring columns have stride 1
   bool aligned = false;        ///< whole vectors at multiples of 16 bytes from the base, one reduced dim
   bool blocks_loaded = false;  ///< loads are aligned 16-byte blocks

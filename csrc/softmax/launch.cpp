@@ -13,7 +13,7 @@ void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaSt
     case Kernel::columns: return launch_columns(plan, in, out, stream);
     case Kernel::two_pass: break;
   }
-  reduce::launch(plan.statistics, in, workspace, static_cast<char*>(workspace) + plan.statistics_bytes, stream);
+  reduce::launch(*plan.statistics, in, workspace, static_cast<char*>(workspace) + plan.statistics_bytes, stream);
   launch_apply(plan, in, out, workspace, stream);
 }
 

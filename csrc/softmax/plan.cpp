@@ -207,7 +207,10 @@ bool has_dense_rows(const char* op, const reduce::Source& source, std::int64_t d
 
 Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu,
                bool batch_invariant) {
-  Plan plan{.in = source.dtype, .out = out, .log = log, .kernel = Kernel::rows};
+  Plan plan;
+  plan.in = source.dtype;
+  plan.out = out;
+  plan.log = log;
   const auto softmax_dim = static_cast<std::size_t>(dim);
   if (!source.sizes.empty()) {
     plan.length = source.sizes[softmax_dim];
@@ -242,7 +245,7 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
     const std::size_t pairs =
         static_cast<std::size_t>(plan.outer * plan.columns) * reduce::state_bytes(reduce::State::logsumexp, plan.in);
     plan.statistics_bytes = (pairs + 255) / 256 * 256;
-    plan.workspace_bytes = plan.statistics_bytes + plan.statistics.workspace_bytes;
+    plan.workspace_bytes = plan.statistics_bytes + plan.statistics->workspace_bytes;
     const bool rows = plan.columns == 1;
     const std::int64_t cells = rows ? 1 : ceil_div(plan.length, kApplyVectors);
     plan.tiles = rows ? ceil_div(plan.length, width * kApplyVectors) : ceil_div(plan.columns, width);

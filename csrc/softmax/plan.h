@@ -1,5 +1,7 @@
 // softmax: problem -> kernel, threads, cluster. Pure host code, tested without a GPU.
 #pragma once
+#include <optional>
+
 #include "reduce/plan.h"
 
 namespace xgemm::softmax {
@@ -10,8 +12,9 @@ namespace xgemm::softmax {
 /// the reduction's (max, sum) pairs, then a pass that divides.
 enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, elements };
 
-/// The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim.
-struct Plan {
+/// What kernels read. The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the
+/// fastest dim.
+struct Arguments {
   DType in = DType::f32, out = DType::f32;
   bool log = false;
   Kernel kernel = Kernel::rows;
@@ -27,9 +30,12 @@ struct Plan {
   std::int64_t blocks = 0;
   std::int64_t last = 0;           ///< columns: offset of the input's last element
   Divider by_tiles{}, by_cells{};  ///< columns and two_pass: tiles; two_pass: cells of the length
-  IndexMap kept{};                 ///< outer -> offset in the input
-  reduce::Plan statistics{};       ///< two_pass
+  IndexMap kept;                   ///< outer -> offset in the input
   int steps = 0;                   ///< rows, odd_rows: 16-byte vectors per thread; elements: the most elements
+};
+
+struct Plan : Arguments {
+  std::optional<reduce::Plan> statistics;                 ///< two_pass
   std::size_t statistics_bytes = 0, workspace_bytes = 0;  ///< the pairs come first in the workspace
 };
 

@@ -12,7 +12,7 @@ inline constexpr int kColumnThreads = column_threads(sizeof(Part<Op>), Pack<type
 template <class Op, class S>
 struct ColumnStates {
   static constexpr int kWidth = Pack<typename Op::T>::kCount, kThreads = kColumnThreads<Op>;
-  static constexpr int kAhead = sizeof(S) < 16 ? 8 : 1;  // as registers allow
+  static constexpr int kAhead = sizeof(S) > 8 ? 1 : 4;
   alignas(16) S s[kWidth];
 
   __device__ __forceinline__ static S start(int position) {
@@ -34,9 +34,11 @@ struct ColumnStates {
     const int in_warp = max(kWarpSize >> log2_lanes, 1), groups = (kThreads >> log2_lanes) / in_warp;
     const bool moved = columns < lanes * kWidth;
     if (!moved) {
+#pragma unroll 1
+      for (int offset = kWarpSize / 2; offset >= lanes; offset /= 2) {
 #pragma unroll
-      for (int e = 0; e < kWidth; ++e)
-        for (int offset = kWarpSize / 2; offset >= lanes; offset /= 2) s[e] = Op::merge(s[e], Op::shuffle(s[e], offset));
+        for (int e = 0; e < kWidth; ++e) s[e] = Op::merge(s[e], Op::shuffle(s[e], offset));
+      }
     }
     __syncthreads();  // the previous call may still read `shared`
     S* const to = shared + (thread >> log2_lanes) * columns;
@@ -52,7 +54,9 @@ struct ColumnStates {
       for (int i = 0; i < static_cast<int>(sizeof(s) / 16); ++i) reinterpret_cast<uint4*>(to + own)[i] = raw[i];
     }
     __syncthreads();
+#pragma unroll 1
     for (int half = moved ? in_warp / 2 : 0; half > 0; half /= 2) {
+#pragma unroll 1
       for (int i = thread; i < groups * half * columns; i += kThreads) {
         const int pair = i / columns, column = i - pair * columns, group = pair / half;
         S* const sum = shared + (group * in_warp + pair - group * half) * columns + column;
@@ -60,6 +64,7 @@ struct ColumnStates {
       }
       __syncthreads();
     }
+#pragma unroll 1
     for (int c = thread; c < columns; c += kThreads) {
       S sum = start(-1);
 #pragma unroll kAhead
@@ -80,10 +85,12 @@ __device__ __forceinline__ void fold_columns(const ColumnPlan& plan, const Of& o
   for (int first = 0; first < plan.results; first += teams) {
     const int output = first + (static_cast<int>(threadIdx.x) >> log2_lanes);
     State s = Op::identity();
+#pragma unroll 1
     for (int i = lane; output < plan.outputs_of_tile && i < run * plan.repeat; i += lanes) {
       const int position = i / run;
       s = Op::merge(s, of(position * pitch + output * run + i - position * run, position));
     }
+#pragma unroll 1
     for (int offset = lanes / 2; offset > 0; offset /= 2) s = Op::merge(s, Op::shuffle(s, offset));
     if (lane == 0 && output < plan.results) f(output, s);
   }

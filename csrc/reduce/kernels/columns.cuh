@@ -108,7 +108,7 @@ template <class Op, bool kFolds>
 __device__ __forceinline__ int add_blocks(const ColumnThread<Op>& thread, Part<Op> (&parts)[ColumnThread<Op>::kWidth]) {
   using T = typename Op::T;
   constexpr int kWidth = Pack<T>::kCount, kSteps = kColumnSteps<Op>;
-  constexpr bool kWhole = sizeof(T) < 8;  // a loop for whole steps; with 8-byte elements it takes too many registers
+  constexpr bool kWhole = kSteps > 1;  // a loop for whole steps
   const ColumnPlan& plan = thread.plan;
   const int count = thread.count;
   const T* p = thread.base() + thread.begin * plan.reduced.stride[0];
@@ -137,21 +137,26 @@ __device__ __forceinline__ int add_blocks(const ColumnThread<Op>& thread, Part<O
 #pragma unroll 1
   for (; k < count; k += kUnroll) {
     uint4 raw[kUnroll];
+    if (k + kUnroll <= whole) {
 #pragma unroll
-    for (int j = 0; j < kUnroll; ++j, p += step) {
-      raw[j] = padding<Op>(plan);
-      if (k + j < whole) raw[j] = load_once16(p);
-    }
-    if (whole < count && whole < k + kUnroll) {
-      const T* const block = p - (k + kUnroll - whole) * step;
-      const int readable = static_cast<int>(max(min(thread.end() - block, std::int64_t{kWidth}), std::int64_t{0}));
-      uint4 front = readable == kWidth ? load_aligned16(block)
-                                       : load_front<T>(reinterpret_cast<const char*>(block),
-                                                       static_cast<unsigned>(readable * static_cast<int>(sizeof(T))));
-      if (is_cut) front = first_elements<T>(front, static_cast<int>(plan.cut - thread.column) + shift, padding<Op>(plan));
+      for (int j = 0; j < kUnroll; ++j, p += step) raw[j] = load_once16(p);
+    } else {
 #pragma unroll
-      for (int j = 0; j < kUnroll; ++j)
-        if (k + j == whole) raw[j] = front;
+      for (int j = 0; j < kUnroll; ++j, p += step) {
+        raw[j] = padding<Op>(plan);
+        if (k + j < whole) raw[j] = load_once16(p);
+      }
+      if (whole < count && whole < k + kUnroll) {
+        const T* const block = p - (k + kUnroll - whole) * step;
+        const int readable = static_cast<int>(max(min(thread.end() - block, std::int64_t{kWidth}), std::int64_t{0}));
+        uint4 front = readable == kWidth ? load_aligned16(block)
+                                         : load_front<T>(reinterpret_cast<const char*>(block),
+                                                         static_cast<unsigned>(readable * static_cast<int>(sizeof(T))));
+        if (is_cut) front = first_elements<T>(front, static_cast<int>(plan.cut - thread.column) + shift, padding<Op>(plan));
+#pragma unroll
+        for (int j = 0; j < kUnroll; ++j)
+          if (k + j == whole) raw[j] = front;
+      }
     }
     thread.add(parts, raw, k);
   }

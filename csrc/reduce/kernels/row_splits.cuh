@@ -144,10 +144,13 @@ struct RowWork {
   std::int64_t row, first;
   int count;
 };
+/// The compiler computes it again at each use, so that no register keeps it in between.
 __device__ __forceinline__ RowWork work_of_cta(const RowPlan& plan, bool whole) {
-  std::int64_t row = 0, part = blockIdx.x;
+  unsigned cta = blockIdx.x;
+  asm volatile("" : "+r"(cta));
+  std::int64_t row = 0, part = cta;
   if (!whole) {
-    row = blockIdx.x / static_cast<unsigned>(plan.ctas_per_row);
+    row = cta / static_cast<unsigned>(plan.ctas_per_row);
     part -= row * plan.ctas_per_row;
   }
   const std::int64_t first = part * plan.per_cta;

@@ -73,7 +73,6 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   const int teams = static_cast<int>(blockDim.x) / lanes;
   const bool whole = plan.splits == 1;  // a CTA takes rows of one split, else splits of one row
   const auto [row, first, items] = work_of_cta(plan, whole);
-  State* const kept_states = place_of_states(plan, states, partials, row, first);
   const bool one_run = plan.vector && plan.reduced.dims == 1;
   IndexMap::Pair at{0, 0};
   if (!whole) at = plan.kept.offsets(row);
@@ -129,12 +128,12 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     if (whole)
       Op::finish(plan, convert, joined, extra, out, at.out);
     else
-      kept_states[item] = joined;
+      place_of_states(plan, states, partials, work_of_cta(plan, false).row, first)[item] = joined;
   }
   if (whole) return;
 
   if (threadIdx.x == 0) extra.template look<false>(plan, in + at.in);
-  finish_row<Op>(plan, convert, items, row, states, extra, out, at.out, counters, partials, cluster);
+  finish_row<Op>(plan, convert, items, work_of_cta(plan, false).row, states, extra, out, at.out, counters, partials, cluster);
 }
 
 }  // namespace xgemm::reduce

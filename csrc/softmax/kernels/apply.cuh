@@ -11,7 +11,7 @@ namespace xgemm::softmax {
 /// A thread takes kApplyVectors vectors: every plan.tiles-th of a row, or the same columns at kApplyVectors positions.
 template <class T, class O>
 __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
-    softmax_apply(const __grid_constant__ Plan plan, const T* __restrict__ in, O* __restrict__ out,
+    softmax_apply(const __grid_constant__ Arguments plan, const T* __restrict__ in, O* __restrict__ out,
                   const Value<T>* __restrict__ pairs) {
   using V = Value<T>;
   constexpr int kWidth = Pack<T>::kCount, kLoads = 4;

@@ -38,8 +38,8 @@ struct JoinSpace {
 /// Joins one value per cell over a CTA's cells of a column; every thread gets the results of its own columns. `place`: index of
 /// the results of the CTA's first tile.
 template <class V, int n, class F>
-__device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Plan& plan, int place, const JoinSpace<V, n>& space,
-                                           F op) {
+__device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Arguments& plan, int place,
+                                           const JoinSpace<V, n>& space, F op) {
 #pragma unroll
   for (int offset = 1; offset < kWarpSize; offset *= 2) {
     if (offset < plan.lanes || offset >= plan.team) continue;
@@ -78,7 +78,7 @@ struct ColumnsShared {
   using V = Value<T>;
   static constexpr int kWidth = Pack<T>::kCount, kPitch = kColumnLanes * kWidth;  // columns side by side
   int maxima, sums, warps, behind, bytes;
-  explicit ColumnsShared(const Plan& plan, bool plain) {
+  explicit ColumnsShared(const Arguments& plan, bool plain) {
     const int positions = plan.length < plan.cell ? static_cast<int>(plan.length) : plan.cell, threads = plan.threads;
     const int results = plan.cluster > 1 ? plan.cluster : plan.team > kWarpSize ? plan.items : 0;
     const int for_warps = threads / kWarpSize * kPitch * static_cast<int>(sizeof(V)),
@@ -96,7 +96,7 @@ struct ColumnsShared {
 /// Sends a CTA's maxima and sums to the other CTAs of its cluster and joins all of them: `totals` gets each column's maximum,
 /// its sum, and the factor for the terms of this CTA.
 template <class O, class T, class V>
-__device__ __forceinline__ void join_blocks(const Plan& plan, T* maxima, V* sums, V* totals, ptx::Barrier* arrived) {
+__device__ __forceinline__ void join_blocks(const Arguments& plan, T* maxima, V* sums, V* totals, ptx::Barrier* arrived) {
   constexpr int kPer = kUnitCount<T>, kPitch = ColumnsShared<T>::kPitch;
   const int columns = plan.lanes * Pack<T>::kCount, rank = static_cast<int>(ptx::cluster_rank());
   for (int i = static_cast<int>(threadIdx.x); i < columns * plan.cluster; i += static_cast<int>(blockDim.x)) {

@@ -30,7 +30,7 @@ struct Share {
   std::int64_t outer, n, tile_column, column;  ///< group; first position; first column of its tile and its own
   int steps, whole;                            ///< positions in bounds; the same, or 0 if its columns are out of bounds
   /// `rank` of `cluster` blocks; the block's items are neighbouring tiles.
-  __device__ __forceinline__ Share(const Plan& plan, int width, unsigned thread, unsigned cluster, unsigned rank) {
+  __device__ __forceinline__ Share(const Arguments& plan, int width, unsigned thread, unsigned cluster, unsigned rank) {
     const int t = static_cast<int>(thread), in_tile = t & (plan.team - 1);
     const std::int64_t item = static_cast<std::int64_t>(cluster) * plan.items + divide_pow2(t, plan.team);
     outer = plan.by_tiles.divide(item);
@@ -45,7 +45,7 @@ struct Share {
 
 /// The words of a warp's slots.
 template <class T>
-__device__ __forceinline__ WarpRows<T> warp_rows(const Plan& plan, const Share& share, uint4* slots, int most) {
+__device__ __forceinline__ WarpRows<T> warp_rows(const Arguments& plan, const Share& share, uint4* slots, int most) {
   return {.slots = reinterpret_cast<Unit<T>*>(slots + (static_cast<int>(threadIdx.x) & -kWarpSize)),
           .lanes = plan.lanes,
           .steps = share.steps,
@@ -56,7 +56,7 @@ __device__ __forceinline__ WarpRows<T> warp_rows(const Plan& plan, const Share& 
 
 /// Loads a thread's cell, of `most` positions; -inf where there are fewer.
 template <class T, bool kPlain>
-__device__ __forceinline__ void load_cell(const Plan& plan, const ColumnsShared<T>& places, const Share& share, const T* in,
+__device__ __forceinline__ void load_cell(const Arguments& plan, const ColumnsShared<T>& places, const Share& share, const T* in,
                                           const T* end, uint4* slots, int most) {
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>;
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x), lanes = plan.lanes;
@@ -91,7 +91,7 @@ __device__ __forceinline__ void load_cell(const Plan& plan, const ColumnsShared<
 
 /// Stores a thread's results; result(k, y) computes those of position k.
 template <class T, class O, bool kPlain, class F>
-__device__ __forceinline__ void store_cell(const Plan& plan, const Share& share, O* out, uint4* slots, int most,
+__device__ __forceinline__ void store_cell(const Arguments& plan, const Share& share, O* out, uint4* slots, int most,
                                            const F& result) {
   constexpr int kWidth = Pack<T>::kCount, kTogether = sizeof(T) == 2 ? 1 : 2;  // positions, as registers allow
   constexpr bool kByWords = !kPlain && sizeof(T) == sizeof(O);                 // results are stored from the slots
@@ -119,8 +119,8 @@ template <class T, class O, bool kPlain>
 __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
                                                   : sizeof(T) < sizeof(O) ? 2
                                                                           : 3)
-    softmax_columns(const __grid_constant__ Plan plan, const __grid_constant__ ColumnsShared<T> places, const T* __restrict__ in,
-                    const T* end, O* __restrict__ out) {
+    softmax_columns(const __grid_constant__ Arguments plan, const __grid_constant__ ColumnsShared<T> places,
+                    const T* __restrict__ in, const T* end, O* __restrict__ out) {
   using V = Value<T>;
   using U = Unit<T>;
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>, kUnits = kWidth / kPer;
