@@ -7,23 +7,6 @@
 
 namespace xgemm::attention {
 
-/// Where sequences lie: all pointers are to int32 on the device.
-struct Sequences {
-  int count = 0;
-  /// Sequence i's queries are the packed rows [offsets[i], offsets[i + 1]); null: each has max_q, one batch of the query.
-  const int* query_offsets = nullptr;
-  /// The same of packed keys; null: keys lie in a cache of pages.
-  const int* key_offsets = nullptr;
-  /// Keys of a sequence, at most its rows in the packed keys or in its pages; null: all of its packed keys.
-  const int* key_lengths = nullptr;
-  /// The page of row r of sequence i is table[i * table_row + r / page_rows]; null: sequence i has page i.
-  const int* table = nullptr;
-  std::int64_t table_row = 0;
-  int page_rows = 0;
-  int pages = 0;     ///< of the cache: a table's entry outside [0, pages) is not followed, its keys are zeros that no row sees
-  int appended = 0;  ///< new keys of each sequence, written to its cache behind the first key_lengths[i] - appended
-};
-
 /// A checked call. Query i of a sequence of n queries and m keys has its diagonal at key i + m - n.
 struct SequenceCall {
   TensorView query;                              ///< packed (rows, heads, D), or (sequences, max_q, heads, D)

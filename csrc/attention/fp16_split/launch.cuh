@@ -39,7 +39,8 @@ void launch_split_tile(int tile, Masking masking, const SplitArguments& g, int c
       case Masking::edges: return launch_instance<index, Masking::edges>(g, ctas, stream);
       case Masking::boolean: return launch_instance<index, Masking::boolean>(g, ctas, stream);
       case Masking::additive: return launch_instance<index, Masking::additive>(g, ctas, stream);
-      case Masking::additive_tma: return;  // half types only
+      case Masking::additive_tma:
+      case Masking::sequences: return;  // half types only
     }
   });
 }

@@ -30,7 +30,7 @@ template <Masking kMasking>
 __global__ void __launch_bounds__(32 * kMergeWarps) merge_fp32_splits(const __grid_constant__ SplitArguments g) {
   ptx::grid_release();
   ptx::grid_wait();
-  merge_row(
+  merge_row<RowTile>(
       g,
       [&](const RowTile& tile, int row) {
         return [scale = softmax_scale<kMasking>(g, tile, tile.row + row, true)](float before, float maximum) {

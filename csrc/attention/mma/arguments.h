@@ -1,6 +1,7 @@
 // Arguments of the mma.sync kernel.
 #pragma once
 #include "attention/tiles/arguments.h"
+#include "attention/tiles/sequence_tiles.h"
 
 namespace xgemm::attention {
 

@@ -11,23 +11,24 @@ namespace xgemm::attention {
 /// The tiles of keys of all splits that a CTA computes.
 template <int kKeys, Masking kMasking>
 struct SplitWalk {
-  RowTile tile;
+  using Arguments = ArgumentsOf<MmaArguments, kMasking>;
+  TileOf<kMasking> tile;
   const SplitMask<kKeys, kMasking>& mask;
   SplitKeys<kKeys, kMasking> walk;
   int left;  ///< splits after the current one
-  __device__ __forceinline__ SplitWalk(const MmaArguments& g, const RowTile& first, const SplitMask<kKeys, kMasking>& mask,
+  __device__ __forceinline__ SplitWalk(const Arguments& g, const TileOf<kMasking>& first, const SplitMask<kKeys, kMasking>& mask,
                                        int splits)
       : tile(first), mask(mask), walk(g, first, mask), left(splits - 1) {
     find(g);
   }
   __device__ __forceinline__ bool valid() const { return walk.valid(); }
-  __device__ __forceinline__ void next(const MmaArguments& g) {
+  __device__ __forceinline__ void next(const Arguments& g) {
     walk.next();
     find(g);
   }
 
  private:
-  __device__ __forceinline__ void find(const MmaArguments& g) {
+  __device__ __forceinline__ void find(const Arguments& g) {
     for (; !walk.valid() && left > 0; --left) {
       ++tile.split;
       walk = SplitKeys<kKeys, kMasking>(g, tile, mask);
@@ -57,11 +58,11 @@ struct TileCopies {
   const int& columns;
   const char* mine;  ///< this thread's first piece of the head's first keys
 
-  __device__ __forceinline__ TileCopies(const MmaArguments::Operand& operand, const RowTile& tile, const int& columns)
+  __device__ __forceinline__ TileCopies(const MmaArguments&, const MmaArguments::Operand& operand, const RowTile& tile,
+                                        const int& columns)
       : x(operand),
         columns(columns),
-        mine(static_cast<const char*>(x.data) + 2 * (tile.outer * x.outer + tile.inner * x.inner + row() * x.row) +
-             16 * piece()) {}
+        mine(static_cast<const char*>(x.data) + 2 * (tile.key_offset(x) + row() * x.row) + 16 * piece()) {}
   static __device__ __forceinline__ int row() { return thread_index() / kAcross; }
   static __device__ __forceinline__ int piece() { return thread_index() % kAcross; }
 
@@ -94,6 +95,55 @@ struct TileCopies {
     }
   }
 };
+
+/// The same of a sequence's keys or values, which may lie in pages.
+template <int kKeys, int kColumns, int kThreads = kMmaThreads>
+struct SequenceCopies {
+  using Rows = TileCopies<kKeys, kColumns, kThreads>;
+  const MmaArguments::Operand& x;
+  const int& columns;
+  const Sequences& sequences;
+  const SequenceTile& tile;  ///< in shared memory
+
+  __device__ __forceinline__ SequenceCopies(const WithSequences<MmaArguments>& g, const MmaArguments::Operand& operand,
+                                            const SequenceTile& of_tile, const int& columns)
+      : x(operand), columns(columns), sequences(g.sequences), tile(of_tile) {}
+
+  /// Of the threads side by side in a row, each finds one of their rows.
+  __device__ __forceinline__ void issue(unsigned char* slot, int first, int sk) const {
+    constexpr int kRowsOfThread = kKeys / Rows::kDown;
+    constexpr int kUnrolled = kColumns == 128 ? 2 : kRowsOfThread;  // of many rows with 128 columns: registers
+    static_assert(kRowsOfThread <= Rows::kAcross);
+    const int piece = Rows::piece(), key = first + Rows::row() + piece * Rows::kDown;
+    std::uint64_t mine = 0;  // the row's address; 0: zeros
+    if (piece < kRowsOfThread && key < sk) {
+      int page = tile.sequence, row = tile.key_row + key;
+      if (sequences.table != nullptr) {
+        const int index = sequences.page_rows.divide(key);
+        page = __ldg(sequences.table + page * sequences.table_step + index);
+        row = key - index * static_cast<int>(sequences.page_rows.divisor);
+      }
+      if (static_cast<unsigned>(page) < static_cast<unsigned>(sequences.pages))
+        mine = reinterpret_cast<std::uint64_t>(x.data) + 2 * (page * x.outer + tile.inner * x.inner + row * x.row);
+    }
+    const int right = columns / 8 - piece;
+    slot += Swizzle<kColumns>::at(Rows::row(), piece);
+#pragma unroll(kUnrolled)
+    for (int i = 0; i < kRowsOfThread; ++i) {
+      const std::uint64_t row = __shfl_sync(kFullWarp, mine, i, Rows::kAcross);
+#pragma unroll
+      for (int across = 0; across < kColumns / 8; across += Rows::kAcross)
+        cp_async_or_zeros(slot + i * Rows::kDown * Rows::kRowBytes + 16 * across,
+                          reinterpret_cast<const char*>(row) + 16 * (piece + across), row != 0 && across < right);
+    }
+  }
+  __device__ __forceinline__ void issue_whole_or_not(unsigned char* slot, int first, int sk) const { issue(slot, first, sk); }
+};
+
+/// The copies of an instance.
+template <Masking kMasking, int kKeys, int kColumns, int kThreads = kMmaThreads>
+using CopiesOf = std::conditional_t<kMasking == Masking::sequences, SequenceCopies<kKeys, kColumns, kThreads>,
+                                    TileCopies<kKeys, kColumns, kThreads>>;
 
 /// A lane's offset for an ldmatrix of 16 rows at pieces 2 i and 2 i + 1 of such a tile: four 8 x 8 matrices, in order of rows
 /// or of pieces. at(i): from the tile's beginning; at(i, base): an address, if lane_at has been added to `base`.

@@ -18,24 +18,28 @@
 namespace xgemm::attention {
 
 template <class Element, int kIndex, Masking kMasking>
-__global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas) attention_mma(const __grid_constant__ MmaArguments g) {
+__global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas)
+    attention_mma(const __grid_constant__ ArgumentsOf<MmaArguments, kMasking> g) {
   constexpr Tile kTile = kMmaTiles[kIndex];
   constexpr int kKeys = kTile.keys, kStages = kTile.stages, kStageBytes = mma_stage_bytes(kTile);
   extern __shared__ __align__(128) unsigned char attention_ring[];
   ptx::grid_release();
   ptx::grid_wait();
 
-  RowTile tile(g, static_cast<int>(blockIdx.x));
+  TileOf<kMasking> own_tile(g, static_cast<int>(blockIdx.x));
+  if (!own_tile.exists()) return;
+  auto& tile = hold_tile(own_tile);
+  const auto& bounds = tile.bounds(g);
   const int splits = mma_gathers(kTile) && kMasking == Masking::edges ? g.own_splits : 1;
   const SplitMask<kKeys, kMasking> split_mask(g, tile);
   SplitWalk<kKeys, kMasking> ahead(g, tile, split_mask, splits);
-  const TileCopies<kKeys, kTile.head_size> keys(g.keys, tile, g.d);
-  const TileCopies<kKeys, kTile.value_size> values(g.values, tile, g.dv);
+  const CopiesOf<kMasking, kKeys, kTile.head_size> keys(g, g.keys, tile, g.d);
+  const CopiesOf<kMasking, kKeys, kTile.value_size> values(g, g.values, tile, g.dv);
   const auto copy = [&](int slot) {
     if (ahead.valid()) {
       unsigned char* const to = attention_ring + slot * kStageBytes;
-      keys.issue(to, ahead.walk.n * kKeys, g.sk);
-      values.issue(to + kTile.key_bytes(), ahead.walk.n * kKeys, g.sk);
+      keys.issue(to, ahead.walk.n * kKeys, bounds.sk);
+      values.issue(to + kTile.key_bytes(), ahead.walk.n * kKeys, bounds.sk);
       ahead.next(g);
     }
     cp_async_commit();  // an empty group too: the wait counts groups
@@ -47,10 +51,11 @@ __global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas) attention
   warp.load_queries(tile, attention_ring + kStages * kStageBytes);
   const int rows[2] = {tile.row + warp.row(0), tile.row + warp.row(1)};
   UnitMask<kKeys, kMasking> mask(g, tile, rows, split_mask);
+  constexpr bool kGathers = MergedTile<Element, kIndex, kMasking>::kGathers;
   MergedTile<Element, kIndex, kMasking> merged(g);
   int slot = 0, before = kStages - 1;
 #pragma unroll 1
-  for (int done = 0; done < splits; ++done, ++tile.split) {
+  for (int done = 0; done < splits; ++done) {
 #pragma unroll 1
     for (SplitKeys<kKeys, kMasking> walk(g, tile, split_mask); walk.valid(); walk.next()) {
       cp_async_wait<kStages - 2>();
@@ -61,10 +66,13 @@ __global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas) attention
       before = slot;
       slot = slot + 1 == kStages ? 0 : slot + 1;
     }
-    if constexpr (!mma_gathers(kTile)) cp_async_wait<0>();
+    if constexpr (!kGathers) cp_async_wait<0>();
     __syncthreads();  // no thread reads stage `before` any more; nor, with one split, does a copy fill another
-    merged.add(warp, tile, attention_ring + (mma_gathers(kTile) ? before * kStageBytes : 0));
-    if constexpr (mma_gathers(kTile)) warp.clear();  // without a further split, it would move outputs to local memory
+    merged.add(warp, tile, attention_ring + (kGathers ? before * kStageBytes : 0));
+    if constexpr (kGathers) {
+      warp.clear();  // without a further split, it would move outputs to local memory
+      ++tile.split;
+    }
   }
   merged.store(tile);
 }

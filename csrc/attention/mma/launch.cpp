@@ -5,14 +5,23 @@
 
 namespace xgemm::attention {
 
-void launch_mma(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
-  MmaArguments g{};
+namespace {
+
+void fill_mma_arguments(MmaArguments& g, const Plan& plan, const Arguments& a, void* counters, void* memory,
+                        cudaStream_t stream) {
   fill_arguments(g, plan, a, counters, memory, stream);
   const auto operand = [&](const Operand& x) {
     return MmaArguments::Operand{x.data, batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row};
   };
   g.queries = operand(a.query), g.keys = operand(a.key), g.values = operand(a.value);
   g.d = a.d;
+}
+
+}  // namespace
+
+void launch_mma(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+  MmaArguments g{};
+  fill_mma_arguments(g, plan, a, counters, memory, stream);
   g.own_splits = plan.own_splits, g.alone = plan.alone;
   if (plan.masking != Masking::edges) g.mask_rows = own_row_masks(a, plan.packed), g.mask_vector = has_mask_vectors(a);
   const bool few = plan.table.data() == kMmaTiles.data();
@@ -20,6 +29,19 @@ void launch_mma(const Plan& plan, const Arguments& a, void* counters, void* memo
       a.dtype == DType::f16 ? (few ? launch_mma_half : launch_many_rows_half) : (few ? launch_mma_bf16 : launch_many_rows_bf16);
   launch(plan.tile, plan.masking != Masking::edges, g, static_cast<unsigned>(plan.items()), stream);
   if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
+}
+
+void launch_mma(const SequencePlan& plan, const Arguments& a, const Sequences& sequences, void* memory, cudaStream_t stream) {
+  WithSequences<MmaArguments> g{};
+  fill_mma_arguments(g, plan.tiles, a, nullptr, memory, stream);
+  const auto of_pages = [&](const Operand& x) { return sequences.key_offsets == nullptr ? x.batch[0] : 0; };
+  g.keys.outer = of_pages(a.key), g.values.outer = of_pages(a.value);  // whatever the number of sequences
+  g.own_splits = 1;
+  const WithSequences<TileArguments> of_tiles = sequence_arguments(plan, g, sequences, memory, stream);
+  g.sequences = of_tiles.sequences, g.schedule = of_tiles.schedule;
+  (a.dtype == DType::f16 ? launch_mma_sequences_half : launch_mma_sequences_bf16)(
+      plan.tiles.table.data() == kMmaTiles.data(), plan.tiles.tile, g, static_cast<unsigned>(plan.tiles.items()), stream);
+  if (plan.tiles.through_memory) launch_merge(a.dtype, of_tiles, plan.tiles.merged_rows(), stream);
 }
 
 }  // namespace xgemm::attention

@@ -11,10 +11,10 @@
 namespace xgemm::attention {
 
 template <class Element, int kIndex, Masking kMasking>
-void launch_mma_instance(const MmaArguments& g, unsigned ctas, cudaStream_t stream) {
+void launch_mma_instance(const ArgumentsOf<MmaArguments, kMasking>& g, unsigned ctas, cudaStream_t stream) {
   constexpr auto kernel = attention_mma<Element, kIndex, kMasking>;
   constexpr Tile kTile = kMmaTiles[kIndex];
-  constexpr int kBytes = mma_shared_bytes(kTile, kMasking != Masking::edges);
+  constexpr int kBytes = mma_shared_bytes(kTile, has_mask(kMasking));
   static_assert(kBytes < kMmaAloneBytes);
   once_a_device<kernel>([](int device) {
     int most = 0;
@@ -26,24 +26,18 @@ void launch_mma_instance(const MmaArguments& g, unsigned ctas, cudaStream_t stre
   enqueue(kernel, {.blocks = ctas, .threads = kMmaThreads, .shared_bytes = bytes, .early = true}, stream, g);
 }
 
-template <class Element>
-void launch_mma_tile(int tile, bool masked, const MmaArguments& g, unsigned ctas, cudaStream_t stream) {
-  const auto launch = [&]<int kIndex>(std::integral_constant<int, kIndex>) {
-    if (masked)
-      launch_mma_instance<Element, kIndex, Masking::additive>(g, ctas, stream);
-    else
-      launch_mma_instance<Element, kIndex, Masking::edges>(g, ctas, stream);
-  };
+template <class Element, Masking kMasking>
+void launch_mma_tile(int tile, const ArgumentsOf<MmaArguments, kMasking>& g, unsigned ctas, cudaStream_t stream) {
   switch (tile) {
-    case 0: return launch(std::integral_constant<int, 0>{});
-    case 1: return launch(std::integral_constant<int, 1>{});
-    default: return launch(std::integral_constant<int, 2>{});
+    case 0: return launch_mma_instance<Element, 0, kMasking>(g, ctas, stream);
+    case 1: return launch_mma_instance<Element, 1, kMasking>(g, ctas, stream);
+    default: return launch_mma_instance<Element, 2, kMasking>(g, ctas, stream);
   }
 }
 
-template <class Element>
-void launch_many_rows_tile(int tile, bool masked, const MmaArguments& g, unsigned ctas, cudaStream_t stream) {
-  const auto launch = [&]<int kIndex, Masking kMasking>() {
+template <class Element, Masking kMasking>
+void launch_many_rows_tile(int tile, const ArgumentsOf<MmaArguments, kMasking>& g, unsigned ctas, cudaStream_t stream) {
+  const auto launch = [&]<int kIndex>() {
     constexpr Tile kTile = kManyRowsTiles[kIndex];
     if constexpr (kTile.serves(kMasking)) {
       const Grid grid{.blocks = ctas, .threads = static_cast<unsigned>(many_rows_threads(kTile)), .early = true};
@@ -51,10 +45,7 @@ void launch_many_rows_tile(int tile, bool masked, const MmaArguments& g, unsigne
     }
   };
   [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    ((tile != kIndex ? void()
-      : masked       ? launch.template operator()<kIndex, Masking::additive>()
-                     : launch.template operator()<kIndex, Masking::edges>()),
-     ...);
+    ((tile == kIndex ? launch.template operator()<kIndex>() : void()), ...);
   }(std::make_integer_sequence<int, static_cast<int>(kManyRowsTiles.size())>{});
 }
 

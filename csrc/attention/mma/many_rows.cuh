@@ -17,7 +17,7 @@ namespace xgemm::attention {
 
 template <class Element, int kIndex, Masking kMasking>
 __global__ void __launch_bounds__(many_rows_threads(kManyRowsTiles[kIndex]), kManyRowsTiles[kIndex].ctas)
-    attention_many_rows(const __grid_constant__ MmaArguments g) {
+    attention_many_rows(const __grid_constant__ ArgumentsOf<MmaArguments, kMasking> g) {
   constexpr Tile kTile = kManyRowsTiles[kIndex];
   constexpr int kKeys = kTile.keys, kThreads = many_rows_threads(kTile), kStageBytes = many_rows_stage_bytes(kTile);
   constexpr bool kBoth = kTile.stages == 4;
@@ -27,16 +27,19 @@ __global__ void __launch_bounds__(many_rows_threads(kManyRowsTiles[kIndex]), kMa
   ptx::grid_release();
   ptx::grid_wait();
 
-  const RowTile tile(g, static_cast<int>(blockIdx.x));
-  const TileCopies<kKeys, kTile.head_size, kThreads> keys(g.keys, tile, g.d);
-  const TileCopies<kKeys, kTile.value_size, kThreads> values(g.values, tile, g.dv);
+  TileOf<kMasking> own_tile(g, static_cast<int>(blockIdx.x));
+  if (!own_tile.exists()) return;
+  const auto& tile = hold_tile(own_tile);
+  const auto& bounds = tile.bounds(g);
+  const CopiesOf<kMasking, kKeys, kTile.head_size, kThreads> keys(g, g.keys, tile, g.d);
+  const CopiesOf<kMasking, kKeys, kTile.value_size, kThreads> values(g, g.values, tile, g.dv);
   KeyWalk<kKeys, kMasking> walk(g, tile);
   const auto copy_keys = [&](int stage) {
-    if (walk.valid()) keys.issue_whole_or_not(stages + stage * kStageBytes, walk.n * kKeys, g.sk);
+    if (walk.valid()) keys.issue_whole_or_not(stages + stage * kStageBytes, walk.n * kKeys, bounds.sk);
   };
   copy_queries<kIndex>(g, tile, attention_rows);
   copy_keys(0);
-  if (kBoth && walk.valid()) values.issue_whole_or_not(stages + kStageBytes, walk.n * kKeys, g.sk);
+  if (kBoth && walk.valid()) values.issue_whole_or_not(stages + kStageBytes, walk.n * kKeys, bounds.sk);
   cp_async_commit();
 
   ManyRowsWarp<Element, kIndex, kMasking> warp(g, attention_rows);
@@ -57,9 +60,9 @@ __global__ void __launch_bounds__(many_rows_threads(kManyRowsTiles[kIndex]), kMa
     if constexpr (kBoth) {
       stage ^= 2;
       copy_keys(stage);
-      if (walk.valid()) values.issue_whole_or_not(stages + (stage + 1) * kStageBytes, walk.n * kKeys, g.sk);
+      if (walk.valid()) values.issue_whole_or_not(stages + (stage + 1) * kStageBytes, walk.n * kKeys, bounds.sk);
     } else {
-      values.issue_whole_or_not(stages + kStageBytes, n * kKeys, g.sk);
+      values.issue_whole_or_not(stages + kStageBytes, n * kKeys, bounds.sk);
     }
     cp_async_commit();
     warp.multiply_keys(these);

@@ -11,21 +11,23 @@ namespace xgemm::attention {
 
 /// Issues the copies of the tile's queries, swizzled, with zeros after the last position.
 template <int kIndex>
-__device__ __forceinline__ void copy_queries(const MmaArguments& g, const RowTile& tile, unsigned char* to) {
+__device__ __forceinline__ void copy_queries(const MmaArguments& g, const auto& tile, unsigned char* to) {
   constexpr Tile kTile = kManyRowsTiles[kIndex];
   using S = Swizzle<kTile.head_size>;
   constexpr int kAcross = S::kPieces, kDown = many_rows_threads(kTile) / kAcross;
   const MmaArguments::Operand& x = g.queries;
   const int piece = static_cast<int>(threadIdx.x) % kAcross, first = static_cast<int>(threadIdx.x) / kAcross;
-  const char* const base = static_cast<const char*>(x.data) + 2 * (tile.outer * x.outer + tile.inner * x.inner) + 16 * piece;
+  const char* const base = static_cast<const char*>(x.data) + 2 * tile.query_offset(x) + 16 * piece;
+  const int positions = tile.bounds(g).sq;
 #pragma unroll 4
   for (int row = first; row < kTile.rows(); row += kDown) {
     const int packed = tile.row + row, position = g.pack.divide(packed);
     const int head = tile.head + packed - position * static_cast<int>(g.pack.divisor);
-    const char* const from = base + 2 * (head * x.head + min(position, g.sq - 1) * x.row);
+    const char* const from = base + 2 * (head * x.head + min(position, positions - 1) * x.row);
 #pragma unroll
     for (int block = 0; block < kTile.head_size / 8; block += kAcross)
-      cp_async_or_zeros(to + S::at(row, piece) + 16 * block, from + 16 * block, position < g.sq && 8 * (block + piece) < g.d);
+      cp_async_or_zeros(to + S::at(row, piece) + 16 * block, from + 16 * block,
+                        position < positions && 8 * (block + piece) < g.d);
   }
 }
 
@@ -39,25 +41,30 @@ struct ManyRowsWarp {
   using KeyReader = TileReader<kTile.head_size, false>;
   using ValueReader = TileReader<kTile.value_size, true>;
 
-  const MmaArguments& g;
+  using RowTile = TileOf<kMasking>;
+  const ArgumentsOf<MmaArguments, kMasking>& g;
   std::uint32_t query_at;                                         ///< this lane's first queries
   std::uint32_t queries[kHoldsQueries ? kSteps : 1][kBlocks][4];  ///< A fragments
   float scores[kBlocks][kKeys / 2], outputs[kBlocks][kValueSize / 2] = {};
   OnlineSoftmax<kKeys> softmax[kBlocks];
 
   /// `memory`: the tile's queries.
-  __device__ __forceinline__ ManyRowsWarp(const MmaArguments& arguments, unsigned char* memory)
+  __device__ __forceinline__ ManyRowsWarp(const ArgumentsOf<MmaArguments, kMasking>& arguments, unsigned char* memory)
       : g(arguments), query_at(ptx::shared_address(warp_memory(memory)) + static_cast<std::uint32_t>(QueryReader().lane_at)) {}
 
   /// The warp's queries, then its outputs, in the memory of the tile's.
   static __device__ __forceinline__ unsigned char* warp_memory(unsigned char* memory) {
     return memory + thread_index() / 32 * (16 * kBlocks * 2 * kTile.head_size);
   }
-  /// Computed again where it is needed: there is no register for it in the loop.
-  __device__ __forceinline__ RowTile row_tile() const {
-    int item;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(item));
-    return RowTile(g, item);
+  /// Found again where it is needed: there is no register for it in the loop.
+  __device__ __forceinline__ decltype(auto) row_tile() const {
+    if constexpr (kMasking == Masking::sequences) {
+      return held_tile();
+    } else {
+      int item;
+      asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(item));
+      return RowTile(g, item);
+    }
   }
 
   /// This thread's first row of a block in the tile.
@@ -109,21 +116,22 @@ struct ManyRowsWarp {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) cap_scores(scores[block], g.cap_scale);
     }
-    if constexpr (kMasking != Masking::edges) {
+    if constexpr (has_mask(kMasking)) {
       if (g.mask.dtype != DType::boolean)
         apply_mask<Masking::additive>(n, mixed, !edge);
       else if (mixed)
         apply_mask<Masking::boolean>(n, mixed, !edge);
     }
     if (edge) {
-      const int tile_row = row_tile().row;
+      const auto& tile = row_tile();
+      const auto& bounds = tile.bounds(g);
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         int begin[2], end[2];
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          const int position = position_of(g, tile_row + first_row(block) + 8 * h);
-          begin[h] = keys_begin(g, position), end[h] = keys_end(g, position);
+          const int position = position_of(g, bounds, tile.row + first_row(block) + 8 * h);
+          begin[h] = keys_begin(bounds, position), end[h] = keys_end(bounds, position);
         }
         mask_edges<kKeys>(scores[block], n * kKeys, begin, end);
       }
@@ -138,7 +146,7 @@ struct ManyRowsWarp {
   }
   template <Masking kKind>
   __device__ __forceinline__ void apply_mask(int n, bool mixed, bool inside) {
-    const RowTile tile = row_tile();
+    const auto& tile = row_tile();
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       const int first = tile.row + first_row(block), rows[2] = {first, first + 8};
@@ -171,10 +179,10 @@ struct ManyRowsWarp {
 
   /// After the last tile: stores the rows, by way of `memory`, the tile's queries; or the split's partial results.
   __device__ __forceinline__ void finish(unsigned char* memory) {
-    const RowTile tile = row_tile();
+    const auto& tile = row_tile();
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) softmax[block].finish();
-    if (g.through_memory) {
+    if (tile.in_memory(g)) {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block)
         leave_partials(outputs[block], softmax[block].maximum, softmax[block].sum, g, tile, first_row(block));

@@ -7,12 +7,13 @@
 #include "attention/mma/tile.h"
 #include "attention/tiles/mask.cuh"
 #include "attention/tiles/mask_tiles.cuh"
+#include "attention/tiles/sequences.cuh"
 
 namespace xgemm::attention {
 
 template <int kKeys, Masking kMasking>
 struct SplitMask {
-  __device__ __forceinline__ SplitMask(const MmaArguments&, const RowTile&) {}
+  __device__ __forceinline__ SplitMask(const MmaArguments&, const TileOf<kMasking>&) {}
 };
 
 template <int kKeys>
@@ -91,9 +92,10 @@ struct SplitMask<kKeys, Masking::additive> {
 
 /// The tiles of keys of a split that its rows see, from the last to the first.
 template <int kKeys, Masking kMasking>
-struct SplitKeys : KeyWalk<kKeys, Masking::edges> {
-  __device__ __forceinline__ SplitKeys(const MmaArguments& g, const RowTile& tile, const SplitMask<kKeys, kMasking>&)
-      : KeyWalk<kKeys, Masking::edges>(g, tile) {}
+struct SplitKeys : KeyWalk<kKeys, kMasking> {
+  template <class Arguments, class Tile>
+  __device__ __forceinline__ SplitKeys(const Arguments& g, const Tile& tile, const SplitMask<kKeys, kMasking>&)
+      : KeyWalk<kKeys, kMasking>(g, tile) {}
 };
 
 template <int kKeys>

@@ -11,11 +11,15 @@ namespace xgemm::attention {
 template <class Element, int kIndex, Masking kMasking>
 class MergedTile {
   static constexpr Tile kTile = kMmaTiles[kIndex];
+
+ public:
+  static constexpr bool kGathers = mma_gathers(kTile) && kMasking != Masking::sequences;  ///< may a CTA merge splits?
+
+ private:
   static constexpr int kValueSize = kTile.value_size, kQuads = kValueSize / 4, kMine = kMmaRows * kQuads / kMmaThreads;
-  static constexpr bool kGathers = mma_gathers(kTile);
   static_assert(mma_result_bytes(kTile) <= kTile.stages * mma_stage_bytes(kTile));
 
-  const MmaArguments& g;
+  const ArgumentsOf<MmaArguments, kMasking>& g;
   float maximum[kGathers ? kMine : 1];  ///< of the splits so far
   MergedSplits splits[kGathers ? kMine : 1];
 
@@ -34,14 +38,15 @@ class MergedTile {
   }
 
  public:
-  __device__ __forceinline__ explicit MergedTile(const MmaArguments& arguments) : g(arguments) {
+  __device__ __forceinline__ explicit MergedTile(const ArgumentsOf<MmaArguments, kMasking>& arguments) : g(arguments) {
 #pragma unroll
     for (float& m : maximum) m = -INFINITY;
   }
 
   /// Adds split tile.split. Called by the whole CTA; `memory`: mma_result_bytes() that nothing else accesses until the CTA's
   /// next barrier.
-  __device__ __forceinline__ void add(WarpRows<Element, kIndex, kMasking>& warp, const RowTile& tile, unsigned char* memory) {
+  __device__ __forceinline__ void add(WarpRows<Element, kIndex, kMasking>& warp, const TileOf<kMasking>& tile,
+                                      unsigned char* memory) {
     __shared__ float2 states[kMmaWarps * kMmaRows];  // [warp][row]: maximum and sum
     float* const outputs = reinterpret_cast<float*>(memory);
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -72,8 +77,8 @@ class MergedTile {
 #pragma unroll
         for (int c = 0; c < 4; ++c) output[c] = fmaf(value[c], factor, output[c]);
       }
-      if (g.splits.divisor > 1) {
-        const std::int64_t to = partial_row(g, tile.index, tile.split, row);
+      if (tile.splits(g) > 1) {
+        const std::int64_t to = tile.partial_row(g, row);
         if (column == 0) g.partial_states[to] = {largest, sum};
         store_vector(g.partial_outputs + to * kValueSize + column, output);
       } else if constexpr (kGathers) {
@@ -82,13 +87,14 @@ class MergedTile {
         splits[q].add(rescale_factor(before, maximum[q], g.scale_log2), rescale_factor(largest, maximum[q], g.scale_log2), sum,
                       output);
       } else {
-        store_quad<Element>(g, tile, row, tile.output_row(g, tile.row + row), column, largest, sum, output);
+        const std::int64_t out = tile.output_row(g, tile.row + row);
+        if (kMasking != Masking::sequences || out >= 0) store_quad<Element>(g, tile, row, out, column, largest, sum, output);
       }
     });
   }
 
   /// Stores the rows, if all splits have been added.
-  __device__ __forceinline__ void store(const RowTile& tile) {
+  __device__ __forceinline__ void store(const TileOf<kMasking>& tile) {
     if constexpr (kGathers) {
       if (g.splits.divisor > 1) return;
       each([&](int q, int row, int column) {

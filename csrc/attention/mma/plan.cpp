@@ -31,9 +31,9 @@ std::optional<Plan> plan_few_rows(Problem problem, std::int64_t shared_bytes) {
   problem.table = kMmaTiles;
   std::optional<Plan> plan = plan_tiles(problem);
   if (!plan) return {};
-  const bool masked = plan->masking != Masking::edges;
+  const bool masked = has_mask(plan->masking);
   if (mma_shared_bytes(plan->info(), masked) + mma_static_bytes(plan->info(), masked) > shared_bytes) return {};
-  if (plan->masking != Masking::edges && plan->split_tiles > kMmaMaskTiles) return {};
+  if (masked && plan->split_tiles > kMmaMaskTiles) return {};
   if (gathers(*plan, problem.sm_count))
     plan->own_splits = std::exchange(plan->splits, 1),
     plan->alone = plan->tiles <= problem.sm_count && kMmaAloneBytes + mma_static_bytes(plan->info(), false) <= shared_bytes;
@@ -41,6 +41,14 @@ std::optional<Plan> plan_few_rows(Problem problem, std::int64_t shared_bytes) {
   plan->mask_tiles = 0;  // each CTA looks at its split's mask
   plan->through_memory = plan->splits > 1;
   return plan;
+}
+
+std::optional<SequencePlan> plan_mma_sequences(const Problem& problem, const Sequences& sequences, std::int64_t shared_bytes) {
+  if (const std::optional<Plan> plan = plan_few_rows(problem, shared_bytes))
+    return plan_sequences(problem, sequences, *plan, SequenceKernel::few_rows);
+  if (const std::optional<Plan> plan = plan_many_rows(problem, shared_bytes))
+    return plan_sequences(problem, sequences, *plan, SequenceKernel::many_rows);
+  return {};
 }
 
 std::optional<Plan> plan_many_rows(Problem problem, std::int64_t shared_bytes) {

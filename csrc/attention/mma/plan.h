@@ -10,5 +10,7 @@ namespace xgemm::attention {
 std::optional<Plan> plan_few_rows(Problem problem, std::int64_t shared_bytes);
 /// For any number of rows, with kManyRowsTiles and one CTA per item. Nothing if `shared_bytes` per CTA are too few.
 std::optional<Plan> plan_many_rows(Problem problem, std::int64_t shared_bytes);
+/// The same of sequence_problem().
+std::optional<SequencePlan> plan_mma_sequences(const Problem& problem, const Sequences& sequences, std::int64_t shared_bytes);
 
 }  // namespace xgemm::attention

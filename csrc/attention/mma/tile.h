@@ -13,9 +13,30 @@ inline constexpr int kMmaUnitKeys = 16;   ///< keys of one step of a warp's onli
 
 /// `keys`: of one stage, 32 KB of keys and values. Two CTAs per SM have 128 KB in flight; 40 KB reach 4.8 TB/s.
 inline constexpr std::array kMmaTiles = {
-    Tile{.head_size = 64, .value_size = 64, .consumers = 1, .keys = 128, .query_slots = 0, .stages = 3, .ctas = 2},
-    Tile{.head_size = 128, .value_size = 128, .consumers = 1, .keys = 64, .query_slots = 0, .stages = 3, .ctas = 2},
-    Tile{.head_size = 256, .value_size = 256, .consumers = 1, .keys = 32, .query_slots = 0, .stages = 3, .ctas = 2},
+    Tile{.head_size = 64,
+         .value_size = 64,
+         .consumers = 1,
+         .keys = 128,
+         .query_slots = 0,
+         .stages = 3,
+         .ctas = 2,
+         .sequences = true},
+    Tile{.head_size = 128,
+         .value_size = 128,
+         .consumers = 1,
+         .keys = 64,
+         .query_slots = 0,
+         .stages = 3,
+         .ctas = 2,
+         .sequences = true},
+    Tile{.head_size = 256,
+         .value_size = 256,
+         .consumers = 1,
+         .keys = 32,
+         .query_slots = 0,
+         .stages = 3,
+         .ctas = 2,
+         .sequences = true},
 };
 
 constexpr int mma_stage_bytes(const Tile& tile) { return tile.key_bytes() + tile.value_bytes(); }
@@ -50,6 +71,7 @@ constexpr Tile many_rows_tile(int head_size, int consumers, int row_blocks, Serv
           .stages = small ? 4 : 2,
           .ctas = ctas,
           .serving = serving,
+          .sequences = serving != Serving::masked && head_size <= 256,
           .row_blocks = row_blocks};
 }
 inline constexpr std::array kManyRowsTiles = {

@@ -28,12 +28,12 @@ template <class Element, int kIndex, Masking kMasking>
 struct WarpRows {
   static constexpr Tile kTile = kMmaTiles[kIndex];
   static constexpr int kSteps = kTile.head_size / 16, kUnits = kTile.keys / kMmaUnitKeys;
-  static constexpr bool kHoldsQueries = mma_query_bytes(kTile, kMasking != Masking::edges) == 0;
+  static constexpr bool kHoldsQueries = mma_query_bytes(kTile, has_mask(kMasking)) == 0;
   /// bf16 weights have 8 bits. Up to 8 rows, the other 8 of an mma hold what rounding leaves, and only the output is rounded.
   /// (half: what is left of weights below 2^-14 would be 0, and 0 times an infinite value NaN.)
   static constexpr bool kMaySplit = std::is_same_v<Element, bf16>;
 
-  const MmaArguments& g;
+  const ArgumentsOf<MmaArguments, kMasking>& g;
   int slice;             ///< takes the units whose index among all keys is `slice` modulo kMmaWarps
   int begin[2], end[2];  ///< keys that this thread's rows see
   std::uint32_t queries[kHoldsQueries ? kSteps : 1][4];  ///< A fragments
@@ -43,7 +43,7 @@ struct WarpRows {
   const TileReader<kTile.head_size, false> key_reader;
   const TileReader<kTile.value_size, true> value_reader;
 
-  __device__ __forceinline__ explicit WarpRows(const MmaArguments& arguments) : g(arguments) {
+  __device__ __forceinline__ explicit WarpRows(const ArgumentsOf<MmaArguments, kMasking>& arguments) : g(arguments) {
     slice = warp_uniform(static_cast<int>(threadIdx.x) / 32);
     clear();
   }
@@ -55,20 +55,31 @@ struct WarpRows {
   }
   __device__ __forceinline__ int row(int h) const { return static_cast<int>(threadIdx.x) % 32 / 4 + 8 * h; }
 
+  /// Of sequences: each time, as there are no registers for them in the loop.
+  __device__ __forceinline__ void find_limits(const TileOf<kMasking>& tile) {
+    const auto& bounds = tile.bounds(g);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int position = position_of(g, bounds, tile.row + row(h));
+      begin[h] = keys_begin(bounds, position), end[h] = keys_end(bounds, position);
+    }
+  }
+
   /// Loads queries, zeros out of bounds. `memory`: mma_query_bytes() of shared memory; a CTA barrier follows.
-  __device__ __forceinline__ void load_queries(const RowTile& tile, unsigned char* memory) {
+  __device__ __forceinline__ void load_queries(const TileOf<kMasking>& tile, unsigned char* memory) {
     const MmaArguments::Operand& x = g.queries;
+    const auto& bounds = tile.bounds(g);
     const std::uint16_t* from[2];
     int columns[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int packed = tile.row + row(h), position = position_of(g, packed);
+      const int packed = tile.row + row(h), position = position_of(g, bounds, packed);
       const int head = tile.head + packed - g.pack.divide(packed) * static_cast<int>(g.pack.divisor);
-      begin[h] = keys_begin(g, position), end[h] = keys_end(g, position);
-      from[h] = static_cast<const std::uint16_t*>(x.data) + tile.outer * x.outer + tile.inner * x.inner + head * x.head +
-                position * x.row + 2 * (static_cast<int>(threadIdx.x) % 4);
-      columns[h] = g.pack.divide(packed) < g.sq ? g.d : 0;
+      from[h] = static_cast<const std::uint16_t*>(x.data) + tile.query_offset(x) + head * x.head + position * x.row +
+                2 * (static_cast<int>(threadIdx.x) % 4);
+      columns[h] = g.pack.divide(packed) < bounds.sq ? g.d : 0;
     }
+    if constexpr (kMasking != Masking::sequences) find_limits(tile);
     shared_queries = reinterpret_cast<uint4*>(memory) + threadIdx.x % 32;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -137,7 +148,10 @@ struct WarpRows {
       multiply_keys(scores, keys + unit * (2 * kMmaUnitKeys * kTile.head_size));
       if (g.cap_scale != 0.f) cap_scores(scores, g.cap_scale);
       mask.apply(scores, g);
-      if (edge) mask_edges<kMmaUnitKeys>(scores, walk.n * kTile.keys + unit * kMmaUnitKeys, begin, end);
+      if (edge) {
+        if constexpr (kMasking == Masking::sequences) find_limits(held_tile());
+        mask_edges<kMmaUnitKeys>(scores, walk.n * kTile.keys + unit * kMmaUnitKeys, begin, end);
+      }
       const float scale[2] = {g.scale_log2, g.scale_log2};
       softmax.raise_maximum(scores, scale);
       if (has_two_parts()) softmax.factor[1] = softmax.factor[0];

@@ -41,9 +41,10 @@ __device__ __forceinline__ void store_row(const Acc (&output)[kColumns], T* to, 
 }
 
 /// The end of a split, at key `key`, for one row of the tile.
-template <SimtTile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
-__device__ __forceinline__ void finish_tile_row(Acc (&output)[C::kColumns], const Arguments& a, const TileRows& rows, int row,
-                                                int only_split, int key, bool last, Acc maximum, Acc sum) {
+template <SimtTile kTile, class Bounds, class C = Constants<kTile>, class Acc = typename C::Acc>
+__device__ __forceinline__ void finish_tile_row(Acc (&output)[C::kColumns], const Arguments& a, const Bounds& bounds,
+                                                const TileRows& rows, int row, int only_split, int key, bool last, Acc maximum,
+                                                Acc sum) {
   const int lane = threadIdx.x % kLanes;
   const std::int64_t out = Row(a, rows.batch, rows.first + row).out;
   if (a.splits > 1) {
@@ -51,7 +52,7 @@ __device__ __forceinline__ void finish_tile_row(Acc (&output)[C::kColumns], cons
     Acc* const saved_max = static_cast<Acc*>(a.partial_max) + place;
     Acc* const saved_sum = static_cast<Acc*>(a.partial_sum) + place;
     Acc* const saved = static_cast<Acc*>(a.partial_output) + place * kTile.head_size + lane * C::kChunk;
-    if (!a.parallel && key > (keys_begin(a, rows.first_position(a)) / kSplitKeys + 1) * kSplitKeys)  // not the first split
+    if (!a.parallel && key > (keys_begin(bounds, rows.first_position(a)) / kSplitKeys + 1) * kSplitKeys)  // not the first split
       merge_saved<C::kChunk>(output, maximum, sum, saved, *saved_max, *saved_sum);
     if (a.parallel || !last) {
 #pragma unroll
@@ -76,15 +77,15 @@ __device__ __forceinline__ void finish_tile_row(Acc (&output)[C::kColumns], cons
 
 /// The end of a split for all rows. If the outputs fit in the thread's own elements of `weights`, a loop that is not unrolled
 /// reads them there: half of the time to compile.
-template <SimtTile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
-__device__ __forceinline__ void finish_split(Acc (&output)[C::kRows][C::kColumns], const Arguments& a, const TileRows& rows,
-                                             int only_split, int key, bool last, Acc* weights, const Acc* maxima,
-                                             const Acc* sums) {
+template <SimtTile kTile, class Bounds, class C = Constants<kTile>, class Acc = typename C::Acc>
+__device__ __forceinline__ void finish_split(Acc (&output)[C::kRows][C::kColumns], const Arguments& a, const Bounds& bounds,
+                                             const TileRows& rows, int only_split, int key, bool last, Acc* weights,
+                                             const Acc* maxima, const Acc* sums) {
   const int group = threadIdx.x / kLanes;
   const auto finish = [&](Acc(&of_row)[C::kColumns], int i) {
     const int row = i * kGroups + group;
     if (row < rows.count)
-      finish_tile_row<kTile>(of_row, a, rows, row, only_split, key, last, maxima[i * kGroups], sums[i * kGroups]);
+      finish_tile_row<kTile>(of_row, a, bounds, rows, row, only_split, key, last, maxima[i * kGroups], sums[i * kGroups]);
   };
   if constexpr (C::kRows > 1 && C::kColumns <= C::kKeys) {
     Acc* const mine = weights + group * kTile.weight_stride() + threadIdx.x % kLanes;

@@ -2,10 +2,22 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "attention/arguments.h"
 #include "attention/simt/plan.h"
+#include "attention/tiles/sequence_tiles.h"
 
 namespace xgemm::attention {
+
+/// The arguments of simt/tile.cuh. Of sequences: batch_sizes are those of the query, sequences or 1 if it is packed, and key
+/// heads.
+struct SimtSequenceArguments : Arguments {
+  Sequences sequences;
+  std::int64_t page_steps[2];  ///< from a page of keys, and of values, to the next
+};
+template <bool kSequences>
+using SimtArguments = std::conditional_t<kSequences, SimtSequenceArguments, Arguments>;
 
 /// Launches kSimtTiles[plan.tile] and, if blocks split the keys, the merge.
 void launch_simt(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream);
@@ -14,5 +26,14 @@ void launch_simt(const SimtPlan& plan, const Arguments& arguments, cudaStream_t 
 void launch_many_rows(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream);
 void launch_few_rows(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream);
 void launch_fp64(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream);
+
+/// Sequences: their plan; their launch with the Arguments of mma/launch.h and plan.memory_bytes of `memory`.
+struct SimtSequencePlan {
+  SimtPlan tiles;
+  std::int64_t memory_bytes = 0;
+};
+SimtSequencePlan plan_simt_sequences(const Arguments& arguments, const Sequences& sequences);
+void launch_simt(const SimtSequencePlan& plan, const Arguments& arguments, const Sequences& sequences, void* memory,
+                 cudaStream_t stream);
 
 }  // namespace xgemm::attention

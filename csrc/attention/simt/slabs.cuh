@@ -6,11 +6,12 @@
 
 namespace xgemm::attention {
 
-/// Copies rows [0, row_limit) and columns [0, column_limit) of a source into a shared tile of kRows x kColumns, zero beyond them
-/// (columns only up to a multiple of two vectors: nothing reads further). `offset(row)` is the source row's distance in elements.
-template <class Acc, int kRows, int kColumns, int kStride, class Offset>
+/// Copies rows and columns [0, column_limit) of a source into a shared tile of kRows x kColumns, zero beyond them and in rows
+/// that do not exist (columns only up to a multiple of two vectors: nothing reads further). `offset(row)` is the source row's
+/// distance in elements.
+template <class Acc, int kRows, int kColumns, int kStride, class Exists, class Offset>
 __device__ __forceinline__ void stage(Acc* tile, const void* source, DType dtype, bool vector, std::int64_t column_stride,
-                                      int row_limit, int column_limit, Offset offset) {
+                                      Exists exists, int column_limit, Offset offset) {
   constexpr int kWidth = kVectorWidth<Acc>;
   const int columns = min((column_limit + 2 * kWidth - 1) / (2 * kWidth) * (2 * kWidth), kColumns);
   with_element_type<Acc>(dtype, [&](auto type) {
@@ -22,14 +23,14 @@ __device__ __forceinline__ void stage(Acc* tile, const void* source, DType dtype
       if (column >= columns) return;
 #pragma unroll 4
       for (int row = threadIdx.x / kChunks; row < kRows; row += kThreads / kChunks) {
-        const T* from = row < row_limit && column < column_limit ? base + offset(row) + column : base;
+        const T* from = exists(row) && column < column_limit ? base + offset(row) + column : base;
         Acc* to = tile + row * kStride + column;
         if constexpr (std::is_same_v<T, Acc>) {
-          const int valid = row < row_limit ? min(column_limit - column, kCopy) : 0;
+          const int valid = exists(row) ? min(column_limit - column, kCopy) : 0;
           cp_async<16>(to, from, max(valid, 0) * static_cast<int>(sizeof(T)));
         } else {
           Vector<T, kCopy> in = {};
-          if (row < row_limit && column < column_limit) in = load_vector<kCopy>(from);
+          if (exists(row) && column < column_limit) in = load_vector<kCopy>(from);
 #pragma unroll
           for (int i = 0; i < kCopy; i += kWidth) {
             Vector<Acc, kWidth> out;
@@ -45,7 +46,7 @@ __device__ __forceinline__ void stage(Acc* tile, const void* source, DType dtype
         const T* from = base + (column < column_limit ? column : 0) * column_stride;
 #pragma unroll 4
         for (int row = threadIdx.x / kColumnThreads; row < kRows; row += kThreads / kColumnThreads) {
-          const bool valid = row < row_limit && column < column_limit;
+          const bool valid = exists(row) && column < column_limit;
           Acc* to = tile + row * kStride + column;
           if constexpr (std::is_same_v<T, Acc>)
             cp_async<sizeof(T)>(to, valid ? from + offset(row) : base, valid ? sizeof(T) : 0);

@@ -14,14 +14,16 @@
 // Floor: 2 Sq Sk (D + Dv) operations on FMA units (67 TFLOP/s fp32 on an H200); keys and values cross L2 once per row tile.
 // With 8 rows per thread, shared memory is read at 0.4 of its bandwidth and 6 % of the issue slots; with 1 row it is the limit.
 #pragma once
+#include "attention/simt/batch.cuh"
 #include "attention/simt/finish.cuh"
 #include "attention/simt/weights.cuh"
 
 namespace xgemm::attention {
 
 /// kSimtTiles[kIndex] (nvcc does not compile a kernel whose template argument is a struct).
-template <int kIndex>
-__global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention_tile(const __grid_constant__ Arguments a) {
+template <int kIndex, bool kSequences>
+__global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks)
+    attention_tile(const __grid_constant__ SimtArguments<kSequences> a) {
   constexpr SimtTile kTile = kSimtTiles[kIndex];
   using C = Constants<kTile>;
   using Acc = typename C::Acc;
@@ -40,14 +42,17 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
   std::uint32_t row_tile = rest % a.row_tiles;
   if (a.last < a.sk) row_tile = a.row_tiles - 1 - row_tile;
   rest /= a.row_tiles;
-  const std::uint32_t batch = rest % a.batches;
+  const Batch<kSequences> place(a, rest, static_cast<int>(row_tile) * kTile.rows());
+  const std::uint32_t batch = place.batch;
   if (a.failed != nullptr && __ldcg(a.failed + batch) == 0) return;
-  const int only_split = static_cast<int>(rest / a.batches);
-  const int first_row = static_cast<int>(row_tile) * kTile.rows();
-  const TileRows rows{batch, first_row, min(kTile.rows(), a.group * a.sq - first_row)};
+  const int only_split = place.split;
+  const int first_row = place.first_row;
+  const TileRows rows{batch, first_row, min(kTile.rows(), place.end_row - first_row)};
+  if (kSequences && rows.count <= 0) return;
+  const auto& bounds = place.bounds(a);
 
-  const int key_begin = keys_begin(a, rows.first_position(a)),
-            key_end = keys_end(a, rows.last_position(a));  // no row of the tile sees others
+  const int key_begin = keys_begin(bounds, rows.first_position(a)),
+            key_end = keys_end(bounds, rows.last_position(a));  // no row of the tile sees others
   const int split_begin = (only_split + a.first_split) * kSplitKeys;
   const int first_key = max(key_begin / kTile.keys * kTile.keys, a.parallel ? split_begin : 0);
   const int end_key = a.parallel ? min(split_begin + kSplitKeys, key_end) : key_end;
@@ -70,13 +75,15 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
       if (next_slab < key_slabs) {
         const int column = next_slab * kTile.depth;
         stage<Acc, kTile.keys, kTile.depth, kTile.key_stride()>(
-            slab, at(a.key, key_at + next_key * a.key.row + column * a.key.column), a.dtype, a.key.vector, a.key.column,
-            end_key - next_key, a.d - column, [&](int row) { return row * a.key.row; });
+            slab, at(a.key, key_at + place.base(a.key, next_key) + column * a.key.column), a.dtype, a.key.vector, a.key.column,
+            [&, left = end_key - next_key](int row) { return row < left && place.exists(a, next_key + row); }, a.d - column,
+            [&](int row) { return place.row(a, a.key, next_key, row); });
       } else {
         const int key = next_key + (next_slab - key_slabs) * kSlabRows;
-        stage<Acc, kSlabRows, kTile.head_size, kTile.head_size>(slab, at(a.value, value_at + key * a.value.row), a.dtype,
-                                                                a.value.vector, a.value.column, end_key - key, a.dv,
-                                                                [&](int row) { return row * a.value.row; });
+        stage<Acc, kSlabRows, kTile.head_size, kTile.head_size>(
+            slab, at(a.value, value_at + place.base(a.value, key)), a.dtype, a.value.vector, a.value.column,
+            [&, left = end_key - key](int row) { return row < left && place.exists(a, key + row); }, a.dv,
+            [&](int row) { return place.row(a, a.value, key, row); });
       }
       if (++next_slab == key_slabs + value_slabs(next_key)) next_slab = 0, next_key += kTile.keys;
       next_buffer ^= 1;
@@ -87,9 +94,10 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
   constexpr int kTogether = kTile.wide == 0 ? kTile.head_size : 64;  // columns of a row that threads copy side by side
   if (first_key < end_key)
     for (int column = 0; column < max(a.d, 1); column += kTogether)
-      stage<Acc, kTile.rows(), kTogether, kTile.query_stride()>(queries + column, at(a.query, query_at + column * a.query.column),
-                                                                a.dtype, a.query.vector, a.query.column, rows.count, a.d - column,
-                                                                [&](int row) { return Row(a, batch, first_row + row).query; });
+      stage<Acc, kTile.rows(), kTogether, kTile.query_stride()>(
+          queries + column, at(a.query, query_at + column * a.query.column), a.dtype, a.query.vector, a.query.column,
+          [&](int row) { return row < rows.count; }, a.d - column,
+          [&](int row) { return Row(a, batch, first_row + row).query; });
 
   copy_next();
 
@@ -127,7 +135,7 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
         multiply_values<kTile>(output, weights + (slab - key_slabs) * kSlabRows, current);
       }
       ++slab;
-      if (slab == key_slabs) weigh<kTile>(scores, output, a, rows, mask_at, key, weights, maxima, sums);
+      if (slab == key_slabs) weigh<kTile>(scores, output, a, bounds, rows, mask_at, key, weights, maxima, sums);
       if (slab < key_slabs + value_slabs(key)) continue;
       slab = 0;
       key += kTile.keys;
@@ -136,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
 
     // The end of a split (or no key at all).
     const bool last = key >= end_key;
-    finish_split<kTile>(output, a, rows, only_split, key, last, weights, maxima, sums);
+    finish_split<kTile>(output, a, bounds, rows, only_split, key, last, weights, maxima, sums);
     if (last) return;
     reset();
   }

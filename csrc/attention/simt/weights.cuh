@@ -76,10 +76,11 @@ __device__ __forceinline__ void load_mask(const Arguments& a, const TileRows& ro
 }
 
 /// The scores of the keys from `key` on are complete: masks them, updates the rows' maxima and sums, scales the outputs and
-/// stores the keys' weights to `weights`.
-template <SimtTile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
+/// stores the keys' weights to `weights`. `bounds`: the arguments, or a sequence's.
+template <SimtTile kTile, class Bounds, class C = Constants<kTile>, class Acc = typename C::Acc>
 __device__ __forceinline__ void weigh(Acc (&scores)[C::kRows][C::kKeys], Acc (&output)[C::kRows][C::kColumns], const Arguments& a,
-                                      const TileRows& rows, std::int64_t mask_at, int key, Acc* weights, Acc* maxima, Acc* sums) {
+                                      const Bounds& bounds, const TileRows& rows, std::int64_t mask_at, int key, Acc* weights,
+                                      Acc* maxima, Acc* sums) {
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
   const Acc scale = static_cast<Acc>(a.scale);
   Acc* const mine = weights + group * kTile.weight_stride() + lane;
@@ -88,12 +89,13 @@ __device__ __forceinline__ void weigh(Acc (&scores)[C::kRows][C::kKeys], Acc (&o
   if (a.cap_scale != 0) cap_scores<kTile>(scores, static_cast<Acc>(a.cap_scale), mine);
   if (a.masked) load_mask<kTile>(a, rows, mask_at, key, mine);
   // Are there a row and a key of this step that the row does not see?
-  const bool edge = key < keys_begin(a, rows.last_position(a)) || key + kTile.keys > keys_end(a, rows.first_position(a));
+  const bool edge =
+      key < keys_begin(bounds, rows.last_position(a)) || key + kTile.keys > keys_end(bounds, rows.first_position(a));
 #pragma unroll
   for (int i = 0; i < C::kRows; ++i) {
     const int position = (rows.first + i * kGroups + group) / a.group;
-    const int begin = edge ? keys_begin(a, position) - key - lane : 0;
-    const auto seen = static_cast<unsigned>(edge ? max(keys_end(a, position) - keys_begin(a, position), 0) : 0);
+    const int begin = edge ? keys_begin(bounds, position) - key - lane : 0;
+    const auto seen = static_cast<unsigned>(edge ? max(keys_end(bounds, position) - keys_begin(bounds, position), 0) : 0);
     const Acc before = maxima[i * kGroups];
     Acc largest = before;
 #pragma unroll

@@ -167,6 +167,11 @@ struct TileMask<kKeys, Masking::additive, kAhead> {
   }
 };
 
+template <int kKeys, bool kAhead>
+struct TileMask<kKeys, Masking::sequences, kAhead> : TileMask<kKeys, Masking::edges> {
+  using TileMask<kKeys, Masking::edges>::TileMask;
+};
+
 /// TMA loads this mask (wgmma/mask_slot.cuh).
 template <int kKeys, bool kAhead>
 struct TileMask<kKeys, Masking::additive_tma, kAhead> : TileMask<kKeys, Masking::edges> {

@@ -5,13 +5,22 @@
 #include "device/launch.h"
 
 namespace xgemm::attention {
+namespace {
+
+void launch(auto kernel, const auto& arguments, std::int64_t rows, cudaStream_t stream) {
+  enqueue(kernel, {.blocks = static_cast<unsigned>(ceil_div(rows, kMergeWarps)), .threads = 32 * kMergeWarps, .early = true},
+          stream, arguments);
+}
+
+}  // namespace
 
 void launch_merge(DType dtype, const TileArguments& arguments, std::int64_t rows, cudaStream_t stream) {
-  const auto launch = [&](auto kernel) {
-    enqueue(kernel, {.blocks = static_cast<unsigned>(ceil_div(rows, kMergeWarps)), .threads = 32 * kMergeWarps, .early = true},
-            stream, arguments);
-  };
-  launch(dtype == DType::f16 ? merge_splits<half> : merge_splits<bf16>);
+  launch(dtype == DType::f16 ? merge_splits<half, Masking::edges> : merge_splits<bf16, Masking::edges>, arguments, rows, stream);
+}
+
+void launch_merge(DType dtype, const WithSequences<TileArguments>& arguments, std::int64_t rows, cudaStream_t stream) {
+  launch(dtype == DType::f16 ? merge_splits<half, Masking::sequences> : merge_splits<bf16, Masking::sequences>, arguments, rows,
+         stream);
 }
 
 }  // namespace xgemm::attention

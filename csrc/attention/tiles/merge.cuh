@@ -8,6 +8,7 @@
 //   Floor      reads 4 partial_columns + 8 bytes per row and split.
 #pragma once
 #include "attention/tiles/finish.cuh"
+#include "attention/tiles/sequences.cuh"
 #include "attention/tiles/splits.cuh"
 #include "device/ptx/grid.cuh"
 
@@ -29,18 +30,20 @@ struct MergedSplits {
 
 /// Merges the warp's row: calls store(tile, row, column, maximum, sum, outputs) for four columns at a time. `factors(tile, row)`
 /// returns a function from an earlier maximum and the new one to the factor of sums relative to the earlier one.
-template <class Arguments, class Factors, class Store>
+template <class RowTile, class Arguments, class Factors, class Store>
 __device__ __forceinline__ void merge_row(const Arguments& g, const Factors& factors, const Store& store) {
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kMergeWarps + threadIdx.x / 32;
   const int tile_index = static_cast<int>(index / g.partial_rows), row = static_cast<int>(index % g.partial_rows);
-  const int splits = static_cast<int>(g.splits.divisor), lane = static_cast<int>(threadIdx.x) % 32;
-  if (tile_index >= g.items / splits) return;
-  const RowTile tile(g, tile_index * splits);
-  const std::int64_t out = tile.output_row(g, tile.row + row), first_place = partial_row(g, tile_index, 0, row);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (tile_index >= g.items / static_cast<int>(g.splits.divisor)) return;
+  const RowTile tile(g, tile_index * static_cast<int>(g.splits.divisor));
+  if (!tile.merges()) return;
+  const int splits = tile.splits(g), row_step = tile.partial_step(g);
+  const std::int64_t out = tile.output_row(g, tile.row + row), first_place = tile.partial_row(g, row);
   if (out < 0) return;
 
   const float2* const states = g.partial_states + first_place;
-  const std::int64_t step = std::int64_t{g.partial_rows} * g.partial_columns;  // from a split's outputs to the next's
+  const std::int64_t step = std::int64_t{row_step} * g.partial_columns;  // from a split's outputs to the next's
   Vector<float, 4> values[kLoadsTogether];
   const auto load = [&](int split, int column) {
     const float* const from =
@@ -53,7 +56,7 @@ __device__ __forceinline__ void merge_row(const Arguments& g, const Factors& fac
     }
   };
 
-  const float2 mine = lane < splits ? __ldcg(states + lane * g.partial_rows) : float2{-INFINITY, 0.f};
+  const float2 mine = lane < splits ? __ldcg(states + lane * row_step) : float2{-INFINITY, 0.f};
   load(0, 4 * lane);  // before the factors, on which no address depends
   const auto factor_of = factors(tile, row);
 
@@ -64,7 +67,7 @@ __device__ __forceinline__ void merge_row(const Arguments& g, const Factors& fac
 #pragma unroll 1
     for (int first = 0; first < splits; first += 32) {
       float2 state = mine;
-      if (first > 0) state = first + lane < splits ? __ldcg(states + (first + lane) * g.partial_rows) : float2{-INFINITY, 0.f};
+      if (first > 0) state = first + lane < splits ? __ldcg(states + (first + lane) * row_step) : float2{-INFINITY, 0.f};
       float largest = fmaxf(maximum, state.x);  // of the splits up to this lane's
 #pragma unroll
       for (int offset = 1; offset < 32; offset *= 2) {
@@ -90,16 +93,17 @@ __device__ __forceinline__ void merge_row(const Arguments& g, const Factors& fac
   }
 }
 
-template <class Element>
-__global__ void __launch_bounds__(32 * kMergeWarps) merge_splits(const __grid_constant__ TileArguments g) {
+template <class Element, Masking kMasking>
+__global__ void __launch_bounds__(32 * kMergeWarps) merge_splits(const __grid_constant__ ArgumentsOf<TileArguments, kMasking> g) {
+  using Tile = TileOf<kMasking>;
   ptx::grid_release();
   ptx::grid_wait();
-  merge_row(
+  merge_row<Tile>(
       g,
-      [&](const RowTile&, int) {
+      [&](const Tile&, int) {
         return [&g](float before, float maximum) { return rescale_factor(before, maximum, g.scale_log2); };
       },
-      [&](const RowTile& tile, int row, std::int64_t out, int column, float maximum, float sum, Vector<float, 4>& output) {
+      [&](const Tile& tile, int row, std::int64_t out, int column, float maximum, float sum, Vector<float, 4>& output) {
         store_quad<Element>(g, tile, row, out, column, maximum, sum, output);
       });
 }

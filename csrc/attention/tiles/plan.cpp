@@ -61,7 +61,7 @@ std::optional<Plan> plan_of(const Problem& p, const Tile& tile) {
   plan.row_tiles = static_cast<int>(row_tiles);
   plan.ctas = static_cast<int>(p.portable ? plan.items() : std::min(plan.items(), ctas));
   plan.masking = p.masking;
-  if (p.masking != Masking::edges) {
+  if (has_mask(p.masking)) {
     plan.key_tiles = static_cast<int>(ceil_div(p.sk, tile.keys));
     plan.mask_tiles = p.mask_batches * (p.mask_heads ? p.group / plan.packed : 1) *
                       (p.mask_rows || (p.mask_heads && plan.packed > 1) ? row_tiles : 1);
@@ -89,6 +89,45 @@ double work(const Problem& p, const Plan& plan) {
 }
 
 }  // namespace
+
+Problem sequence_problem(Problem p, const Sequences& s) {
+  p.batches = p.batches / (s.query_offsets == nullptr ? s.count : 1) * s.count;
+  p.sq = s.max_q, p.sk = p.key_end = std::max(s.max_k, 1), p.key_begin = 0;
+  p.causal = true, p.masking = Masking::sequences;  // tiles differ in length
+  return p;
+}
+
+std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s, const Plan& tiles, SequenceKernel kernel) {
+  constexpr std::int64_t kWaves = 4;         // of splits, so that those of any lengths end together
+  constexpr std::int64_t kEqualKeys = 2048;  // up to so many, sequences are split alike: a list takes longer than it saves
+  SequencePlan plan{.tiles = tiles};
+  SequenceSchedule& order = plan.schedule;
+  const std::int64_t heads = p.batches / s.count * p.group / tiles.packed, slots = std::int64_t{p.sm_count} * tiles.info().ctas;
+  std::int64_t rows = s.count * ceil_div(std::int64_t{s.max_q} * tiles.packed, tiles.tile_rows);  // tiles of them
+  const bool one_each = rows == s.count;
+  if (s.query_offsets != nullptr) rows = std::min(rows, std::int64_t{s.rows} * tiles.packed / tiles.tile_rows + s.count);
+
+  const std::int64_t key_tiles = ceil_div(s.max_k, tiles.info().keys),
+                     least = (kernel == SequenceKernel::few_rows ? 256 : 512) / tiles.info().keys;  // of a split
+  const bool split = !p.batch_invariant && key_tiles > least &&
+                     (kernel == SequenceKernel::few_rows || (kernel == SequenceKernel::many_rows && rows * heads < slots));
+  order.tile_keys = tiles.info().keys, order.least_tiles = split ? static_cast<int>(least) : 0;
+  order.heads = ShortDivider::of(heads);
+  order.list_splits = std::max<std::int64_t>(kWaves * slots / heads, 1);
+  plan.listed = kernel == SequenceKernel::persistent || !one_each || (s.count > 1 && s.max_k > kEqualKeys);
+  const std::int64_t equal = split ? std::min(ceil_div(key_tiles, least), ceil_div(2 * slots, heads * s.count)) : 1;
+  order.splits = ShortDivider::of(equal);
+  const std::int64_t entries = plan.listed ? rows + (split ? order.list_splits : 0) : s.count * equal;
+  plan.tiles.tiles = entries * heads, plan.tiles.splits = 1, plan.tiles.own_splits = 1, plan.tiles.first_split = 0;
+  if (plan.tiles.tiles > kInt - 2 * slots || plan.tiles.merged_rows() / 4 > kInt) return {};
+  order.entries = static_cast<int>(entries);
+  plan.tiles.ctas = static_cast<int>(kernel == SequenceKernel::persistent ? std::min(plan.tiles.tiles, slots) : plan.tiles.tiles);
+  plan.tiles.through_memory = split && (plan.listed || equal > 1);
+  if (kernel == SequenceKernel::persistent)  // without splits: may TMA store whole positions?
+    plan.tiles.through_memory = 16 % tiles.packed != 0, plan.tiles.partial_rows = 0;
+  plan.tiles.alone = false;
+  return plan;
+}
 
 std::optional<Plan> plan_tiles(const Problem& p) {
   if (!p.possible || p.sq < 1 || p.sk < 1 || p.d < 1 || p.dv < 1 || p.batches < 1) return {};

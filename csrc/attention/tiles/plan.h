@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "attention/tiles/sequence_tiles.h"
 #include "attention/tiles/tile.h"
 #include "device/integer.h"
 
@@ -63,5 +64,26 @@ struct Plan {
 
 /// Nothing if the kernel does not take the problem.
 std::optional<Plan> plan_tiles(const Problem& problem);
+
+/// The plan of sequences. `tiles` has an item for each entry of SequenceSchedule and tile head.
+struct SequencePlan {
+  Plan tiles;
+  SequenceSchedule schedule = {};  ///< without its list
+  bool listed = false;
+
+  std::int64_t list_bytes() const {
+    return listed ? (schedule.entries + std::int64_t{1}) * static_cast<std::int64_t>(sizeof(SequenceItem)) : 0;
+  }
+  std::int64_t memory_bytes() const { return tiles.memory_bytes() + list_bytes(); }
+};
+
+/// What takes the items: a CTA each, with splits of the keys in memory where rows are few; or persistent CTAs, without splits.
+enum class SequenceKernel { few_rows, many_rows, persistent };
+
+/// tile_problem() of sequences' Arguments becomes that of as many batches of max_q queries and max_k keys.
+Problem sequence_problem(Problem problem, const Sequences& sequences);
+/// From the plan for that problem.
+std::optional<SequencePlan> plan_sequences(const Problem& problem, const Sequences& sequences, const Plan& tiles,
+                                           SequenceKernel kernel);
 
 }  // namespace xgemm::attention

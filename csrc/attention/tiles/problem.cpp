@@ -119,9 +119,19 @@ void fill_arguments(TileArguments& g, const Plan& plan, const Arguments& a, void
   g.partial_states = static_cast<float2*>(memory);
   g.partial_outputs = reinterpret_cast<float*>(static_cast<char*>(memory) + plan.state_bytes());
   g.next_item = plan.shares_items() ? static_cast<unsigned*>(counters) : nullptr;
-  if (plan.masking == Masking::edges) return;
+  if (!has_mask(plan.masking)) return;
   g.mask = mask_of(a);
   if (plan.mask_tiles > 0) classify_mask_tiles(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);
+}
+
+WithSequences<TileArguments> sequence_arguments(const SequencePlan& plan, const TileArguments& g, const Sequences& sequences,
+                                                void* memory, cudaStream_t stream) {
+  WithSequences<TileArguments> all{g, sequences, plan.schedule};
+  if (!plan.listed) return all;
+  auto* const list = reinterpret_cast<SequenceItem*>(static_cast<char*>(memory) + plan.tiles.memory_bytes());
+  launch_sequence_list(all, list, stream);
+  all.schedule.list = list;
+  return all;
 }
 
 }  // namespace xgemm::attention

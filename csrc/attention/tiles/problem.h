@@ -16,6 +16,11 @@ Problem tile_problem(const Arguments& arguments);
 void fill_arguments(TileArguments& g, const Plan& plan, const Arguments& arguments, void* counters, void* memory,
                     cudaStream_t stream);
 
+/// The arguments of the tiles of a call of sequences, once `g` is filled; launches what lists the tiles. `memory`:
+/// plan.memory_bytes(), as fill_arguments() got it.
+WithSequences<TileArguments> sequence_arguments(const SequencePlan& plan, const TileArguments& g, const Sequences& sequences,
+                                                void* memory, cudaStream_t stream);
+
 /// Sizes of the batch dims of `arguments`, at most two, innermost (0) first.
 std::int64_t batches(const Arguments& arguments, int dim);
 /// An operand's own batches along dim 0 (inner) or 1 (outer), 1 if all share one; and the stride between them.

@@ -10,14 +10,16 @@
 
 namespace xgemm::attention {
 
+__device__ __forceinline__ int item_count(const TileArguments& g) { return g.items; }
+
 /// The producer's side: fetches the next item, long before it is needed. Called by a whole warp; returns `items` or more if
 /// there is none. The last request resets the counter to zero.
-__device__ __forceinline__ int fetch_item(const TileArguments& g) {
-  if (g.next_item == nullptr) return g.items;
+__device__ __forceinline__ int fetch_item(const TileArguments& g, int items) {
+  if (g.next_item == nullptr) return items;
   unsigned taken = 0;
   if (threadIdx.x % 32 == 0) {
-    taken = atomicAdd(g.next_item, 1u);  // each CTA's last request fails: g.items requests in all
-    if (taken == static_cast<unsigned>(g.items) - 1) *g.next_item = 0;
+    taken = atomicAdd(g.next_item, 1u);  // each CTA's last request fails: `items` requests in all
+    if (taken == static_cast<unsigned>(items) - 1) *g.next_item = 0;
   }
   return static_cast<int>(gridDim.x + __shfl_sync(kFullWarp, taken, 0));
 }
@@ -28,6 +30,7 @@ struct RowTile {
   int row_tile, row;  ///< of its head; first packed row
   int head;           ///< query head within its group; 0 if the group is packed
   int inner, outer;   ///< batch
+  RowTile() = default;
   __device__ __forceinline__ RowTile(const TileArguments& g, int item) {
     index = g.splits.divide(item), split = item - index * static_cast<int>(g.splits.divisor);
     const int section = g.section.divide(index), within = index - section * static_cast<int>(g.section.divisor);
@@ -47,12 +50,48 @@ struct RowTile {
     const std::int64_t group = static_cast<std::int64_t>(g.tile_heads.divisor) * g.pack.divisor;
     return position < g.sq ? (batch * group + in_group) * g.sq + position : -1;
   }
+
+  // What Masking::sequences has instead is in sequences.cuh.
+  static constexpr bool exists() { return true; }
+  __device__ __forceinline__ const TileArguments& bounds(const TileArguments& g) const { return g; }
+  __device__ __forceinline__ bool in_memory(const TileArguments& g) const { return g.through_memory; }  ///< its results
+  __device__ __forceinline__ int splits(const TileArguments& g) const { return static_cast<int>(g.splits.divisor); }
+  static constexpr bool merges() { return true; }  ///< Is it the first of splits that are to be merged?
+  /// The index of row `row` of the tile's split in memory; the same of the next split is `partial_step` rows further.
+  __device__ __forceinline__ std::int64_t partial_row(const TileArguments& g, int of_tile) const {
+    return (static_cast<std::int64_t>(index) * splits(g) + split) * g.partial_rows + of_tile;
+  }
+  __device__ __forceinline__ int partial_step(const TileArguments& g) const { return g.partial_rows; }
+  // Coordinates in the operands: of the first position and key, and the keys' batch.
+  static constexpr int first_position() { return 0; }
+  static constexpr int first_key() { return 0; }
+  __device__ __forceinline__ int key_batch() const { return outer; }
+  /// Distance in elements of the tile's batch, and of its keys' first row, in an operand with such strides.
+  template <class Operand>
+  __device__ __forceinline__ std::int64_t query_offset(const Operand& x) const {
+    return outer * x.outer + inner * x.inner;
+  }
+  template <class Operand>
+  __device__ __forceinline__ std::int64_t key_offset(const Operand& x) const {
+    return outer * x.outer + inner * x.inner;
+  }
+};
+
+/// Positions, keys and limits of a sequence, under TileArguments' names.
+struct SequenceBounds {
+  int sq, sk, first, last;
 };
 
 /// Keys [begin, end) that the query of a packed row sees; rows past the last one have its limits.
 __device__ __forceinline__ int position_of(const TileArguments& g, int row) { return min(g.pack.divide(row), g.sq - 1); }
 __device__ __forceinline__ int keys_begin(const TileArguments& g, int position) { return max(0, position + g.first); }
 __device__ __forceinline__ int keys_end(const TileArguments& g, int position) { return max(0, min(g.sk, position + g.last)); }
+__device__ __forceinline__ int position_of(const TileArguments& g, const TileArguments&, int row) { return position_of(g, row); }
+__device__ __forceinline__ int position_of(const TileArguments& g, const SequenceBounds& x, int row) {
+  return min(g.pack.divide(row), x.sq - 1);
+}
+__device__ __forceinline__ int keys_begin(const SequenceBounds& x, int position) { return max(0, position + x.first); }
+__device__ __forceinline__ int keys_end(const SequenceBounds& x, int position) { return max(0, min(x.sk, position + x.last)); }
 
 /// The tiles of keys that an item needs, from the last to the first: `for (KeyWalk walk(g, tile); walk.valid(); walk.next())`.
 /// Whole warps walk together.
@@ -74,7 +113,7 @@ struct KeyWalk {
     edge = keys_end(g, first) / kKeys;
     const int end = min((keys_end(g, last) + kKeys - 1) / kKeys, (split + 1) * g.split_tiles);
     n = end - 1;
-    if constexpr (kMasking != Masking::edges) {
+    if constexpr (has_mask(kMasking)) {
       classes = g.mask.classes + mask_tile(g, tile) * g.mask.key_tiles;
       window = end;
       present = 0;
@@ -89,7 +128,7 @@ struct KeyWalk {
 
   __device__ __forceinline__ bool valid() const { return n >= begin; }
   __device__ __forceinline__ void next() {
-    if constexpr (kMasking == Masking::edges) {
+    if constexpr (!has_mask(kMasking)) {
       --n;
     } else {
       while (present == 0 && window > begin) {  // the previous 32 tiles, or as many as there are
@@ -108,9 +147,7 @@ struct KeyWalk {
 
   /// Do the edges (on_edge) or the mask (on_mask) affect the current tile?
   __device__ __forceinline__ bool on_edge() const { return n < inner || n >= edge; }
-  __device__ __forceinline__ bool on_mask() const {
-    return kMasking != Masking::edges && (mixed >> ((n - window) & 31) & 1) != 0;
-  }
+  __device__ __forceinline__ bool on_mask() const { return has_mask(kMasking) && (mixed >> ((n - window) & 31) & 1) != 0; }
 };
 
 }  // namespace xgemm::attention

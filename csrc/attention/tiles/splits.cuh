@@ -20,22 +20,17 @@ struct Place {
   __device__ __forceinline__ int row(int h) const { return warp_row + lane / 4 + 8 * h; }  ///< of accumulators 4 j + 2 h + c
 };
 
-/// The index of row `row` of a tile's split in memory.
-__device__ __forceinline__ std::int64_t partial_row(const TileArguments& g, int tile, int split, int row) {
-  return (static_cast<std::int64_t>(tile) * static_cast<int>(g.splits.divisor) + split) * g.partial_rows + row;
-}
-
 /// Writes an item's results of a warp's 16 rows; `first_row`: this thread's first, in the tile. `outputs` are those of columns
 /// from 2 kCount `side` on, of kSides.
-template <int kSides = 1, int kCount>
+template <int kSides = 1, int kCount, class Arguments, class RowTile>
 __device__ __forceinline__ void leave_partials(const float (&outputs)[kCount], const float (&maximum)[2], const float (&sum)[2],
-                                               const TileArguments& g, const RowTile& tile, int first_row, int side = 0) {
+                                               const Arguments& g, const RowTile& tile, int first_row, int side = 0) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = first_row + 8 * h;
     if (row >= g.partial_rows || tile.output_row(g, tile.row + row) < 0) continue;
-    const std::int64_t to = partial_row(g, tile.index, tile.split, row);
+    const std::int64_t to = tile.partial_row(g, row);
     if (lane % 4 == 0 && side == 0) g.partial_states[to] = {maximum[h], sum[h]};
     float* const columns = g.partial_outputs + (to * kSides + side) * (2 * kCount) + 2 * (lane % 4);
 #pragma unroll

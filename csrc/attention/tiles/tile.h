@@ -5,10 +5,12 @@ namespace xgemm::attention {
 /// The masks that the kernel is compiled for; edges (causal, window, the last keys) are always included.
 enum class Masking {
   edges,
-  boolean,      ///< False: the key is not seen
-  additive,     ///< added to the scaled scores
-  additive_tma  ///< the same in the queries' dtype, loaded by TMA; chosen by launch.cpp, not by plan.cpp
+  boolean,       ///< False: the key is not seen
+  additive,      ///< added to the scaled scores
+  additive_tma,  ///< the same in the queries' dtype, loaded by TMA; chosen by launch.cpp, not by plan.cpp
+  sequences      ///< edges, of sequences of different lengths (sequence_tiles.h); chosen by plan_sequences()
 };
+constexpr bool has_mask(Masking masking) { return masking != Masking::edges && masking != Masking::sequences; }
 
 /// A mask's effect on a tile of rows by keys.
 enum TileClass : unsigned char {
@@ -38,6 +40,7 @@ struct Tile {
   int ctas = 1;               ///< on an SM at a time
   Serving serving = Serving::any;
   bool additive = true, others = true;  ///< masks that it is compiled for; an additive one takes registers
+  bool sequences = false;               ///< is it compiled for sequences of different lengths?
   double row = 1;                       ///< time of a row relative to the tile of the same head size and keys
   int row_blocks = 1;                   ///< mma/: 16-row blocks of a warp
 
@@ -46,8 +49,9 @@ struct Tile {
   static constexpr int blocks(int columns) { return (columns + 63) / 64; }
 
   constexpr bool serves(Masking masking) const {
-    if (serving == Serving::unmasked) return masking == Masking::edges;
-    if (serving == Serving::masked && masking == Masking::edges) return false;
+    if (masking == Masking::sequences && !sequences) return false;
+    if (serving == Serving::unmasked) return !has_mask(masking);
+    if (serving == Serving::masked && !has_mask(masking)) return false;
     if (masking == Masking::additive_tma) return mask_slots(masking) > 0;
     return masking == Masking::additive ? additive : others;
   }
@@ -80,10 +84,11 @@ struct Tile {
   // from the start. A producer that reads a mask's classes needs more.
   constexpr bool lends_registers() const { return consumers > 1 || ctas > 1; }
   constexpr int producer_registers(Masking masking) const {
-    return consumers == 3 ? 32 : consumers == 2 && masking == Masking::edges ? 24 : 40;
+    if (consumers == 3 || (consumers == 2 && masking == Masking::sequences)) return 32;
+    return consumers == 2 && masking == Masking::edges ? 24 : 40;
   }
   constexpr int consumer_registers(Masking masking) const {
-    return consumers == 3 ? 160 : consumers == 1 ? 216 : masking == Masking::edges ? 240 : 232;
+    return consumers == 3 ? 160 : consumers == 1 ? 216 : !has_mask(masking) ? 240 : 232;
   }
 };
 

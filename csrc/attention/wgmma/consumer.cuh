@@ -46,12 +46,12 @@ struct Consumer {
   static constexpr int kKeys = kTile.keys;
   /// Do tiles without tests have a loop of their own? With 128 output registers and a mask there are no registers for it.
   static constexpr bool kPlainTiles =
-      kMasking == Masking::edges || (kMasking == Masking::additive_tma && kTile.value_size <= 128 && kTile.consumers == 2);
+      !has_mask(kMasking) || (kMasking == Masking::additive_tma && kTile.value_size <= 128 && kTile.consumers == 2);
   /// Is a mask loaded to registers a step ahead? A load behind the products ends long after the scores: measured 380 cycles.
   /// Three warpgroups have no registers for an additive one.
   static constexpr bool kMaskAhead = kMasking == Masking::boolean || (kMasking == Masking::additive && kTile.consumers < 3);
 
-  const TileArguments& g;
+  const ArgumentsOf<TileArguments, kMasking>& g;
   const S shared;
   const Turns<kTile.consumers> turns;
   const int warpgroup;
@@ -64,8 +64,9 @@ struct Consumer {
   OnlineSoftmax<kKeys> softmax;
   int begin[2], end[2];        ///< keys that this thread's rows see
   std::uint32_t mask_row = 0;  ///< of the first mask slot
+  int last_keys = 0;           ///< Masking::sequences: the sequence's keys
 
-  __device__ __forceinline__ Consumer(const TileArguments& arguments, const S& memory, int mine)
+  __device__ __forceinline__ Consumer(const ArgumentsOf<TileArguments, kMasking>& arguments, const S& memory, int mine)
       : g(arguments), shared(memory), turns(mine), warpgroup(mine) {
     if constexpr (S::kMaskSlots > 0) {
       mask_row = ptx::shared_address(shared.mask(warpgroup, 0)) + mask_slot_row<kIndex>(g.mask.slot_rows);
@@ -149,12 +150,12 @@ struct Consumer {
   }
   /// Before the exponentials, which hide it: with a mask, the step to the next tile.
   __device__ __forceinline__ void advance_masked(Walk& walk, Mask& mask) const {
-    if constexpr (kMasking != Masking::edges) walk.next();
+    if constexpr (has_mask(kMasking)) walk.next();
     if constexpr (kMaskAhead) mask.load(g, walk.n, walk.valid() && walk.on_mask(), !walk.on_edge());
   }
   /// At the end of a step, without a mask.
   __device__ __forceinline__ void advance_unmasked(Walk& walk) const {
-    if constexpr (kMasking == Masking::edges) walk.next();
+    if constexpr (!has_mask(kMasking)) walk.next();
   }
   __device__ __forceinline__ void apply_mask_slot(const Walk& walk) {
     if (walk.on_mask()) {
@@ -198,6 +199,24 @@ struct Consumer {
     }
   }
 
+  /// The last tile of a sequence's keys, the first of the walk, holds values behind the last key, which are another sequence's or
+  /// unused, and may be NaN: zeros instead. Every warpgroup writes them before its products, which other warpgroups' zeros do not
+  /// change.
+  __device__ __forceinline__ void clear_values(int n) {
+    constexpr int kPieces = Tile::kBlockBytes / 16;
+    const int keys = last_keys - n * kKeys;
+    if (keys >= kKeys) return;
+    wait_values();
+    unsigned char* const slot = shared.values + value.slot * kTile.value_bytes();
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < (kKeys - keys) * kPieces; i += 128)
+#pragma unroll
+      for (int block = 0; block < S::kValueBlocks; ++block)
+        *reinterpret_cast<uint4*>(slot + block * S::kKeyBlock + (keys * kPieces + i) * 16) = uint4{};
+    ptx::fence_async_shared();
+    ptx::named_barrier_sync(kEpilogueBarrier + warpgroup, 128);
+  }
+
   __device__ __forceinline__ void run_in_turn(Walk& walk, Mask& mask) {
     walk_on(walk, [&](auto test) {
       wait_keys();
@@ -238,6 +257,7 @@ struct Consumer {
     load_this_mask(walk, mask);
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(scores);
+    if constexpr (kMasking == Masking::sequences) clear_values(walk.n);
     soften_scores(std::true_type{}, value);
     convert_weights();
     advance_unmasked(walk);
@@ -271,17 +291,26 @@ struct Consumer {
     release_values();
   }
 
+  /// There are no registers for a sequence's tile in the loop. Its entry of the list is in L1.
+  __device__ __forceinline__ const RowTile& find_again(const RowTile& tile, int) const { return tile; }
+  __device__ __forceinline__ SequenceTile find_again(const SequenceTile&, int item) const {
+    asm volatile("" : "+r"(item));
+    return SequenceTile(g, item);
+  }
+
   __device__ __forceinline__ void run() {
     const int row_in_tile = static_cast<int>(threadIdx.x - 128) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
-    for (int item = static_cast<int>(blockIdx.x); item < g.items; item = next_item()) {
-      const RowTile tile(g, item);
+    for (int item = static_cast<int>(blockIdx.x); item < item_count(g); item = next_item()) {
+      const TileOf<kMasking> tile(g, item);
+      const auto& bounds = tile.bounds(g);
+      if constexpr (kMasking == Masking::sequences) last_keys = bounds.sk;
       Walk walk(g, tile);
       const int rows[2] = {tile.row + row_in_tile, tile.row + row_in_tile + 8};
       Mask mask(g, tile, rows, S::kRows);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int position = position_of(g, rows[h]);
-        begin[h] = keys_begin(g, position), end[h] = keys_end(g, position);
+        const int position = position_of(g, bounds, rows[h]);
+        begin[h] = keys_begin(bounds, position), end[h] = keys_end(bounds, position);
       }
       softmax = {};
 #pragma unroll
@@ -295,8 +324,9 @@ struct Consumer {
         run_overlapped(walk, mask);
 
       softmax.finish();
-      if (!g.through_memory) {
-        store_outputs<Element, kIndex, kMasking>(outputs, softmax, g, tile, shared.queries + query.slot * kTile.query_bytes());
+      if (kMasking == Masking::sequences || !g.through_memory) {
+        store_outputs<Element, kIndex, kMasking>(outputs, softmax, g, find_again(tile, item),
+                                                 shared.queries + query.slot * kTile.query_bytes());
         if (threadIdx.x % 32 == 0) ptx::tma_store_wait_read<0>();
         release(shared.query_slots, query);
       } else {

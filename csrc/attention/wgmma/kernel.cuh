@@ -19,7 +19,7 @@ namespace xgemm::attention {
 
 template <class Element, int kIndex, Masking kMasking>
 __global__ void __launch_bounds__(kWgmmaTiles[kIndex].threads(), kWgmmaTiles[kIndex].ctas)
-    attention_wgmma(const __grid_constant__ TileArguments g) {
+    attention_wgmma(const __grid_constant__ ArgumentsOf<TileArguments, kMasking> g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using S = Shared<kIndex, kMasking>;
   extern __shared__ __align__(1024) unsigned char attention_memory[];  // aligned to kSwizzlePattern: no room for padding

@@ -2,6 +2,7 @@
 
 #include "attention/tiles/instances.h"
 #include "attention/wgmma/instances.h"
+#include "attention/wgmma/tiles.h"
 #include "attention/wgmma/wide.h"
 #include "device/tensor_map.h"
 
@@ -58,6 +59,15 @@ TileArguments::Steps steps_of(const Arguments& a, const Operand& x) {
   return {map_batches(a, x, 0) > 1, map_batches(a, x, 1) > 1};
 }
 
+bool make_maps(TileArguments& g, const Plan& plan, const Arguments& a) {
+  const int keys = plan.info().keys;
+  const Operand output = output_operand(a);
+  g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);
+  return make_rows_map(g.query, a, a.query, a.d, plan.packed, plan.tile_rows) && make_keys_map(g.key, a, a.key, a.d, keys) &&
+         make_keys_map(g.value, a, a.value, a.dv, keys) &&
+         (plan.through_memory || make_rows_map(g.output, a, output, a.dv, plan.packed, 16));
+}
+
 }  // namespace
 
 /// A mask row that all queries share is not loaded by TMA: 32 lanes load the same few bytes.
@@ -85,20 +95,31 @@ bool launch_wide(const Plan& plan, const Arguments& a, void* counters, void* mem
 }
 
 bool launch_wgmma(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
-  const Tile& tile = plan.info();
   TileArguments g{};
-  const Operand output = output_operand(a);
-  if (!make_rows_map(g.query, a, a.query, a.d, plan.packed, plan.tile_rows) || !make_keys_map(g.key, a, a.key, a.d, tile.keys) ||
-      !make_keys_map(g.value, a, a.value, a.dv, tile.keys) ||
-      (!plan.through_memory && !make_rows_map(g.output, a, output, a.dv, plan.packed, 16)))
-    return false;
-  g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);
-
+  if (!make_maps(g, plan, a)) return false;
   fill_arguments(g, plan, a, counters, memory, stream);
   Masking masking = launched_masking(plan, a);
   if (masking == Masking::additive_tma && !make_mask_map(g, plan, a)) masking = plan.masking;
   (a.dtype == DType::f16 ? launch_wgmma_half : launch_wgmma_bf16)(plan.tile, masking, g, plan.ctas, stream);
   if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
+  return true;
+}
+
+std::optional<SequencePlan> plan_wgmma_sequences(Problem problem, const Sequences& sequences) {
+  if (sequences.table != nullptr || (sequences.query_offsets == nullptr) != (sequences.key_offsets == nullptr)) return {};
+  problem.table = kWgmmaTiles;
+  const std::optional<Plan> plan = plan_tiles(problem);
+  return plan ? plan_sequences(problem, sequences, *plan, SequenceKernel::persistent) : std::nullopt;
+}
+
+bool launch_wgmma(const SequencePlan& plan, const Arguments& a, const Sequences& sequences, void* counters, void* memory,
+                  cudaStream_t stream) {
+  TileArguments g{};
+  if (!make_maps(g, plan.tiles, a)) return false;
+  fill_arguments(g, plan.tiles, a, counters, memory, stream);
+  const WithSequences<TileArguments> all = sequence_arguments(plan, g, sequences, memory, stream);
+  (a.dtype == DType::f16 ? launch_wgmma_sequences_half : launch_wgmma_sequences_bf16)(plan.tiles.tile, all, plan.tiles.ctas,
+                                                                                      stream);
   return true;
 }
 

@@ -8,7 +8,7 @@
 namespace xgemm::attention {
 
 template <class Element, int kIndex, Masking kMasking>
-void launch_instance(const TileArguments& g, int ctas, cudaStream_t stream) {
+void launch_instance(const ArgumentsOf<TileArguments, kMasking>& g, int ctas, cudaStream_t stream) {
   constexpr Tile kTile = kWgmmaTiles[kIndex];
   if constexpr (kTile.serves(kMasking)) {
     constexpr auto kernel = attention_wgmma<Element, kIndex, kMasking>;
@@ -35,6 +35,7 @@ void launch_tile(int tile, Masking masking, const TileArguments& g, int ctas, cu
       case Masking::boolean: return launch_instance<Element, index, Masking::boolean>(g, ctas, stream);
       case Masking::additive: return launch_instance<Element, index, Masking::additive>(g, ctas, stream);
       case Masking::additive_tma: return launch_instance<Element, index, Masking::additive_tma>(g, ctas, stream);
+      case Masking::sequences: return;  // other arguments
     }
   });
 }

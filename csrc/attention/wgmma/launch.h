@@ -15,5 +15,9 @@ bool launch_wgmma(const Plan& plan, const Arguments& arguments, void* counters, 
 
 /// The same for wide.cuh; `plan` as plan_wide() made it.
 bool launch_wide(const Plan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
+/// The same of sequences, with Arguments as in mma/launch.h; nothing if keys lie in pages of a table.
+std::optional<SequencePlan> plan_wgmma_sequences(Problem problem, const Sequences& sequences);
+bool launch_wgmma(const SequencePlan& plan, const Arguments& arguments, const Sequences& sequences, void* counters, void* memory,
+                  cudaStream_t stream);
 
 }  // namespace xgemm::attention

@@ -5,7 +5,7 @@
 // of values. While the previous tile still uses the only query slot, keys and values are loaded before the queries. A mask's
 // slots become free before the keys' slots of the same step, so the producer waits for them first.
 #pragma once
-#include "attention/tiles/scheduler.cuh"
+#include "attention/tiles/sequences.cuh"
 #include "attention/wgmma/shared.cuh"
 #include "device/ptx/tma.cuh"
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ ptx::Barrier* acquire(const Pipeline<kStages>& slots,
 
 /// All lanes walk and wait; one issues.
 template <int kIndex, Masking kMasking>
-__device__ __forceinline__ void produce(const TileArguments& g, const Shared<kIndex, kMasking>& shared) {
+__device__ __forceinline__ void produce(const ArgumentsOf<TileArguments, kMasking>& g, const Shared<kIndex, kMasking>& shared) {
   using S = Shared<kIndex, kMasking>;
   constexpr Tile kTile = S::kTile;
   const bool leads = ptx::elect_one();
@@ -29,9 +29,9 @@ __device__ __forceinline__ void produce(const TileArguments& g, const Shared<kIn
   PipelineState<kTile.stages> key, value;
   PipelineState<S::kMaskSlots> mask;
   PipelineState<kItemSlots> told;
-  for (int item = static_cast<int>(blockIdx.x), next; item < g.items; item = next) {
-    next = fetch_item(g);
-    const RowTile tile(g, item);
+  for (int item = static_cast<int>(blockIdx.x), next; item < item_count(g); item = next) {
+    next = fetch_item(g, item_count(g));
+    const TileOf<kMasking> tile(g, item);
     KeyWalk<S::kKeys, kMasking> walk(g, tile);
 
     const auto load_keys = [&](int n) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ void produce(const TileArguments& g, const Shared<kIn
         ptx::barrier_arrive_expect(landed, kTile.key_bytes());
         for (int block = 0; block < S::kHeadBlocks; ++block)
           ptx::tma_load(shared.keys + key.slot * kTile.key_bytes() + block * S::kKeyBlock, &g.key, landed, 64 * block,
-                        n * S::kKeys, tile.inner * g.key_steps.inner, tile.outer * g.key_steps.outer);
+                        tile.first_key() + n * S::kKeys, tile.inner * g.key_steps.inner, tile.key_batch() * g.key_steps.outer);
       }
       key.advance();
     };
@@ -50,7 +50,8 @@ __device__ __forceinline__ void produce(const TileArguments& g, const Shared<kIn
         ptx::barrier_arrive_expect(landed, kTile.value_bytes());
         for (int block = 0; block < S::kValueBlocks; ++block)
           ptx::tma_load(shared.values + value.slot * kTile.value_bytes() + block * S::kKeyBlock, &g.value, landed, 64 * block,
-                        n * S::kKeys, tile.inner * g.value_steps.inner, tile.outer * g.value_steps.outer);
+                        tile.first_key() + n * S::kKeys, tile.inner * g.value_steps.inner,
+                        tile.key_batch() * g.value_steps.outer);
       }
       value.advance();
     };
@@ -80,7 +81,8 @@ __device__ __forceinline__ void produce(const TileArguments& g, const Shared<kIn
         ptx::barrier_arrive_expect(landed, S::kHeadBlocks * g.tile_rows * Tile::kBlockBytes);
         for (int block = 0; block < S::kHeadBlocks; ++block)
           ptx::tma_load(shared.queries + query.slot * kTile.query_bytes() + block * S::kQueryBlock, &g.query, landed, 64 * block,
-                        tile.head, g.pack.divide(tile.row), tile.inner * g.query_steps.inner, tile.outer * g.query_steps.outer);
+                        tile.head, tile.first_position() + g.pack.divide(tile.row), tile.inner * g.query_steps.inner,
+                        tile.outer * g.query_steps.outer);
       }
       query.advance();
       asked = true;

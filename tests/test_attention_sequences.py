@@ -1,0 +1,210 @@
+"""Attention of sequences of different lengths on tensor cores, in the emulator (no GPU).
+
+The op's arguments and results: tests/test_attention_varlen.py, tests/test_attention_cache.py.
+"""
+
+import random
+import subprocess
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import pytest
+from common import CSRC
+
+FOLDER = CSRC / "attention"
+TILES = [
+    FOLDER / "tiles" / name for name in ("problem.cpp", "plan.cpp", "mask_tiles.cu", "merge.cu", "sequence_list.cu")
+]
+APPEND = FOLDER / "tiles" / "append.cu"
+MMA = [FOLDER / "mma" / name for name in ("launch.cpp", "plan.cpp", "sequences_half.cu")]
+WGMMA = [FOLDER / "wgmma" / name for name in ("launch.cpp", "sequences_half.cu")]
+
+
+@dataclass
+class Case:
+    """A line that programs/attention_sequences.cpp reads; it says what the numbers mean."""
+
+    seed: int = 0
+    sm_count: int = 4
+    sequences: int = 3
+    key_heads: int = 2
+    group: int = 2
+    d: int = 64
+    dv: int = 64
+    packed: int = 0
+    page_rows: int = 16
+    columns: int = 0
+    appended: int = 0
+    max_q: int = 1
+    max_k: int = 16
+    left: int = -1
+    right: int = -1
+    softcap: float = 0.0
+    sinks: int = 0
+    invariant: int = 0
+    poisoned: int = 0
+    lengths: int = 0
+
+
+Attend = Callable[[list[Case]], list[str]]
+
+
+def attend_with(path: Path) -> Attend:
+    def run(cases: list[Case]) -> list[str]:
+        lines = "".join(" ".join(map(str, astuple(case))) + "\n" for case in cases)
+        done = subprocess.run([path], input=lines, capture_output=True, text=True, timeout=900)
+        results = done.stdout.splitlines()
+        for case, result in zip(cases, results, strict=True):
+            assert result.endswith("passed"), (case, result, done.stderr)
+        return results
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def attend(emulated: Callable[..., Path]) -> Attend:
+    return attend_with(emulated("attention_sequences", *MMA, *TILES, APPEND))
+
+
+@pytest.fixture(scope="module")
+def attend_wgmma(emulated: Callable[..., Path]) -> Attend:
+    return attend_with(emulated("attention_sequences_wgmma", *WGMMA, *TILES, APPEND))
+
+
+@pytest.fixture(scope="module")
+def attend_simt(emulated: Callable[..., Path]) -> Attend:
+    return attend_with(emulated("attention_sequences_simt", FOLDER / "simt" / "sequences.cu", APPEND))
+
+
+def paged(page_rows: int, max_k: int, **more: int) -> Case:
+    return Case(page_rows=page_rows, columns=-(-max_k // page_rows), max_k=max_k, **more)
+
+
+def contiguous(max_k: int, **more: int) -> Case:
+    return Case(page_rows=max_k, max_k=max_k, **more)
+
+
+def test_every_instantiation(attend: Attend) -> None:
+    sizes = [(64, 64), (128, 128), (256, 256), (96, 96), (192, 128), (40, 24)]
+    cases = []
+    for seed, (d, dv) in enumerate(sizes):
+        cases += [
+            paged(16, 200, seed=seed, d=d, dv=dv),
+            paged(48, 200, seed=seed, d=d, dv=dv, max_q=70, packed=1, right=0, group=1),
+            contiguous(130, seed=seed, d=d, dv=dv, max_q=3, right=0),
+            Case(seed=seed, d=d, dv=dv, packed=2, max_q=140, max_k=150, right=0, sequences=5),
+        ]
+    served = {" ".join(result.split()[:2]) for result in attend(cases)}
+    assert served == {f"few {i}" for i in range(3)} | {f"many {i}:" for i in ()} | {
+        f"many {i}" for i in (0, 1, 2, 4, 5)
+    }
+
+
+def test_splits_follow_the_lengths(attend: Attend) -> None:
+    """Of a few long sequences among many short ones; alone; for more rows than one tile."""
+    cases = [
+        paged(64, 5000, seed=1, sequences=7, lengths=2, sm_count=20),
+        paged(16, 2500, seed=2, sequences=1, lengths=1, sm_count=20, sinks=1),
+        contiguous(3000, seed=3, sequences=4, sm_count=20, d=128, dv=128, max_q=4, right=0, left=900),
+        paged(128, 3000, seed=4, sequences=2, sm_count=132, max_q=30, right=0, group=2),
+        Case(seed=5, sequences=3, packed=2, max_q=40, max_k=3000, sm_count=132, right=0),
+        Case(seed=6, sequences=3, packed=2, max_q=5, max_k=3000, sm_count=132, right=0, left=100),
+    ]
+    assert all("split" in result for result in attend(cases))
+
+
+def test_thousands_of_sequences(attend: Attend) -> None:
+    attend(
+        [
+            Case(seed=1, sequences=2300, packed=2, max_q=7, max_k=9, key_heads=1, d=8, dv=8),
+            paged(8, 20, seed=2, sequences=1100, key_heads=1, d=8, dv=8, packed=1, max_q=2, right=0),
+        ]
+    )
+
+
+def random_cases(seed: int, count: int) -> list[Case]:
+    draw = random.Random(seed)
+    cases = []
+    for _ in range(count):
+        max_k = draw.choice([1, 15, 17, 64, 65, 129, 300, 700])
+        packed = draw.choice([0, 1, 2])
+        page_rows = draw.choice([1, 3, 8, 16, 24, 64, 256])
+        pages = packed < 2 and draw.random() < 0.7
+        d = draw.choice([8, 40, 64, 72, 96, 128, 136, 192, 256])
+        cases.append(
+            Case(
+                seed=draw.randrange(1000),
+                sm_count=draw.choice([1, 4, 132]),
+                sequences=draw.choice([1, 2, 5, 9]),
+                key_heads=draw.choice([1, 2, 3]),
+                group=draw.choice([1, 2, 3, 8]),
+                d=d,
+                dv=draw.choice([d, d, 64, 128]),
+                packed=packed,
+                page_rows=page_rows if pages else max_k,
+                columns=-(-max_k // page_rows) if pages else 0,
+                appended=draw.choice([0, 0, 1, min(max_k, 9)]) if packed < 2 else 0,
+                max_q=draw.choice([1, 1, 2, 5, 16, 40, 130]),
+                max_k=max_k,
+                left=draw.choice([-1, -1, 0, 5, 100, 2**31 - 1025]),
+                right=draw.choice([-1, 0, 0, 0, 3, 2**31 - 1025]),
+                softcap=draw.choice([0.0, 0.0, 5.0]),
+                sinks=draw.choice([0, 0, 1]),
+                invariant=draw.choice([0, 0, 1]),
+                poisoned=draw.choice([0, 0, 1]),
+                lengths=draw.choice([0, 0, 1, 2]),
+            )
+        )
+    return cases
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_random_cases(attend: Attend, seed: int) -> None:
+    attend(random_cases(seed, 40))
+
+
+def test_on_cuda_cores(attend_simt: Attend) -> None:
+    """Every tile, beyond a split of 1024 keys too; head sizes that tensor cores do not take."""
+    cases = random_cases(1, 12)
+    cases += [
+        paged(16, 2500, seed=1, sequences=2, lengths=1, d=7, dv=9),
+        contiguous(2100, seed=2, sequences=2, max_q=20, right=0, left=1500, sinks=1),
+        Case(seed=3, packed=2, max_q=50, max_k=1500, right=0, d=130, dv=130),
+    ]
+    assert {f"simt {i}" for i in (2, 4, 5)} <= {result.split(":")[0] for result in attend_simt(cases)}
+
+
+def test_by_wgmma(attend_wgmma: Attend) -> None:
+    """Packed sequences whose neighbours hold NaN, and caches without a table; every tile."""
+    draw = random.Random(0)
+    cases = []
+    for i in range(24):
+        d, dv = [(64, 64), (128, 128), (192, 128), (256, 256), (40, 24), (96, 96)][i % 6]
+        packed = draw.choice([2, 2, 2, 0])
+        max_k = draw.choice([1, 60, 129, 300, 520])
+        group = draw.choice([1, 2, 3, 4])
+        cases.append(
+            Case(
+                seed=i,
+                sm_count=draw.choice([1, 2, 132]),
+                sequences=draw.choice([1, 2, 5, 9]),
+                key_heads=draw.choice([1, 2]),
+                group=group,
+                d=d,
+                dv=dv,
+                packed=packed,
+                page_rows=max_k + draw.choice([0, 70]),
+                max_q=draw.choice([65, 130, 200, 300]),
+                max_k=max_k,
+                left=draw.choice([-1, -1, 0, 100]),
+                right=draw.choice([-1, 0, 0, 3]),
+                softcap=draw.choice([0.0, 0.0, 5.0]),
+                sinks=draw.choice([0, 0, 1]),
+                invariant=draw.choice([0, 1]),
+                poisoned=draw.choice([0, 1]),
+                lengths=draw.choice([0, 0, 1, 2]),
+            )
+        )
+    served = {result.split(":")[0].split()[1] for result in attend_wgmma(cases) if "wgmma" in result}
+    assert served == {"1", "5", "6", "8"}
