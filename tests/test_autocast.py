@@ -7,7 +7,7 @@ from common import randn
 
 import torch_ext
 
-LOWER = {"matmul", "addmm", "linear", "gated_linear", "attention", "attention_lse"}
+LOWER = {"matmul", "addmm", "linear", "gated_linear", "attention", "attention_lse", "attention_varlen", "attention_varlen_lse"}
 
 
 def function(call: Call):
