@@ -105,14 +105,15 @@ def attention_varlen(
         return_lse: also return the natural log-sum-exp of each row's scaled and masked scores, its sink among them.
 
     Returns:
-        (Tq, H, Dv) of the query's dtype, contiguous; 0 in a row that sees no key or is part of no sequence. With
-        return_lse a tuple of that and (H, Tq) in float32 (float64 for float64 inputs), -inf for such a row.
+        (Tq, H, Dv) of the query's dtype, contiguous; 0 in a row that sees no key. With return_lse a tuple of that and
+        (H, Tq) in float32 (float64 for float64 inputs), -inf for such a row. Rows that are part of no sequence are the
+        same on the CPU; on CUDA they are not written.
 
     Raises:
         RuntimeError: shapes that do not fit, a head size over 256, a scale or softcap that is not finite, offsets,
             lengths or a table not of int32; on the CPU also offsets that decrease, lengths over max_q or max_k, pages
             that do not exist. On CUDA these cannot be known without waiting for the device: a range ends where the
-            tensor, max_q or max_k does, and a page that does not exist is not read. And what
+            tensor, max_q or max_k does, and a page that does not exist holds zeros. And what
             :mod:`torch_ext.functional` lists.
         TypeError: a window that is one number.
         ValueError: an unknown precision.
@@ -222,7 +223,7 @@ def attention_with_cache(
 
     Raises:
         RuntimeError: as :func:`attention_varlen`; key without value; a cache to append to whose rows share memory; on
-            the CPU lengths that the cache has no room for. On CUDA such a length is cut to the room that there is.
+            the CPU lengths that the cache has no room for. On CUDA keys that find no room are dropped.
         TypeError: a window that is one number.
         ValueError: an unknown precision.
 
