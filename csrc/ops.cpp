@@ -71,4 +71,34 @@ STABLE_TORCH_LIBRARY(XGEMM_NAMESPACE, m) {
       "attention_lse(Tensor query, Tensor key, Tensor value, *, Tensor? attn_mask=None, bool is_causal=False, "
       "float? scale=None, bool enable_gqa=False, str causal_alignment=\"top_left\", int[2] window=[-1, -1], float softcap=0., "
       "Tensor? sinks=None, str precision=\"highest\") -> (Tensor output, Tensor logsumexp)");
+
+  // ---- attention over sequences of different lengths: layout (..., S, H, D); key heads divide query heads -------------------
+  // Packed sequences, with torch.nn.attention.varlen.varlen_attn's names. cu_seq_q, cu_seq_k (sequences + 1): sequence i is rows
+  // [cu[i], cu[i + 1]), at most max_q and max_k of them. seqused_k (sequences): only so many of its keys are there. block_table
+  // (sequences, columns): key and value are pages (pages, page size, Hkv, D) instead, and row r of sequence i is row r % page
+  // size of page block_table[i][r / page size]; then seqused_k gives lengths and cu_seq_k is not read. All of int32, on the
+  // device. The diagonal of query i is key i + keys - queries. A row that sees no key gives 0; one of no sequence too on the
+  // CPU, on CUDA it is not written.
+  m.def(
+      "attention_varlen(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor? cu_seq_k, SymInt max_q, SymInt max_k, "
+      "*, float? scale=None, bool is_causal=False, int[2] window=[-1, -1], float softcap=0., Tensor? sinks=None, "
+      "Tensor? seqused_k=None, Tensor? block_table=None, str precision=\"highest\") -> Tensor");
+  // The same, and the log-sum-exp, (H, query rows).
+  m.def(
+      "attention_varlen_lse(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor? cu_seq_k, SymInt max_q, "
+      "SymInt max_k, *, float? scale=None, bool is_causal=False, int[2] window=[-1, -1], float softcap=0., Tensor? sinks=None, "
+      "Tensor? seqused_k=None, Tensor? block_table=None, str precision=\"highest\") -> (Tensor output, Tensor logsumexp)");
+  // A batch of queries (B, Sq, H, D) over caches (B, S, Hkv, D), or pages with block_table as above, of which sequence i has
+  // filled cache_seqlens[i] rows. key and value (B, new, Hkv, D) are first written behind these, and seen: the diagonal of query
+  // i is key i + cache_seqlens + new - Sq. cache_seqlens stays as it is.
+  m.def(
+      "attention_with_cache(Tensor query, Tensor(a!) key_cache, Tensor(b!) value_cache, Tensor cache_seqlens, *, "
+      "Tensor? key=None, Tensor? value=None, Tensor? block_table=None, float? scale=None, bool is_causal=False, "
+      "int[2] window=[-1, -1], float softcap=0., Tensor? sinks=None, str precision=\"highest\") -> Tensor");
+  // The same, and the log-sum-exp, (B, H, Sq).
+  m.def(
+      "attention_with_cache_lse(Tensor query, Tensor(a!) key_cache, Tensor(b!) value_cache, Tensor cache_seqlens, *, "
+      "Tensor? key=None, Tensor? value=None, Tensor? block_table=None, float? scale=None, bool is_causal=False, "
+      "int[2] window=[-1, -1], float softcap=0., Tensor? sinks=None, str precision=\"highest\") -> (Tensor output, "
+      "Tensor logsumexp)");
 }

@@ -35,7 +35,8 @@ def _logsumexp(x: torch.Tensor, dim: list[int] | None = None, keepdim: bool = Fa
 
 def _attention_lse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
     wide = torch.float64 if q.dtype is torch.float64 else torch.float32
-    scores = q.to(wide) @ k.to(wide).mT * q.shape[-1] ** -0.5
+    keys = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    scores = q.to(wide) @ keys.to(wide).mT * q.shape[-1] ** -0.5
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, **kwargs), scores.logsumexp(-1)
 
 
@@ -51,6 +52,29 @@ def _topk_softmax(x: torch.Tensor, k: int, dim: int = -1) -> tuple[torch.Tensor,
 def _gated_linear(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *biases: torch.Tensor) -> torch.Tensor:
     linear = torch.nn.functional.linear
     return torch.nn.functional.silu(linear(x, gate, *biases[:1])) * linear(x, up, *biases[1:])
+
+
+def _packed(device: torch.device, dtype: torch.dtype) -> tuple:
+    """Sequences of 3, 0 and 2 queries, and 4, 1 and 2 keys."""
+    ends = [torch.tensor(n, dtype=torch.int32, device=device) for n in ([0, 3, 3, 5], [0, 4, 5, 7])]
+    return *_tensors((5, 4, 8), (7, 2, 8), (7, 2, 4))(device, dtype), *ends, 3, 4
+
+
+def _cached(device: torch.device, dtype: torch.dtype) -> tuple:
+    lengths = torch.tensor([6, 3], dtype=torch.int32, device=device)
+    return *_tensors((2, 2, 4, 8), (2, 6, 2, 8), (2, 6, 2, 4))(device, dtype), lengths
+
+
+def _varlen_lse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = [(slice(0, 3), slice(0, 4)), (slice(3, 5), slice(5, 7))]
+    results = [_with_cache_lse(q[None, i], k[None, j], v[None, j], torch.tensor([j.stop - j.start])) for i, j in rows]
+    return torch.cat([o[0] for o, _ in results]), torch.cat([lse[0] for _, lse in results], 1)
+
+
+def _with_cache_lse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor) -> tuple:
+    one = [_attention_lse(*(t[i : i + 1].transpose(1, 2) for t in (q, k[:, :n], v[:, :n])), enable_gqa=True)
+           for i, n in enumerate(lengths.tolist())]  # fmt: skip
+    return torch.cat([o for o, _ in one]).transpose(1, 2), torch.cat([lse for _, lse in one])
 
 
 _matrix, _cube, _heads = _tensors((5, 7)), _tensors((3, 5, 7)), _tensors((2, 3, 5, 8), (2, 3, 6, 8), (2, 3, 6, 4))
@@ -75,6 +99,10 @@ CALLS = [
     Call("topk_softmax", _then(_cube, 2, 1), _topk_softmax),
     Call("attention", _heads, sdpa),
     Call("attention_lse", _heads, _attention_lse),
+    Call("attention_varlen", _packed, lambda *args: _varlen_lse(*args)[0]),
+    Call("attention_varlen_lse", _packed, _varlen_lse),
+    Call("attention_with_cache", _cached, lambda *args: _with_cache_lse(*args)[0]),
+    Call("attention_with_cache_lse", _cached, _with_cache_lse),
 ]
 DIFFERENTIABLE = [c for c in CALLS if not c.op.startswith("arg")]
 

@@ -130,6 +130,38 @@ SWEEPS: dict[str, list[tuple[dict[str, tuple[int, ...]], dict]]] = {
         ]
         for name in ("attention", "attention_lse")
     },
+    **{
+        name: [
+            (
+                {"query": (10, 4, 8), "key": (10, 2, 8), "value": (10, 2, 4), "cu_seq_q": (5,), "cu_seq_k": (5,)},
+                {"max_q": 3, "max_k": 3, "is_causal": True},
+            ),
+            (
+                {"query": (5, 6, 8), "key": (4, 3, 2, 8), "value": (4, 3, 2, 8), "cu_seq_q": (3,), "sinks": (6,)}
+                | {"seqused_k": (2,), "block_table": (2, 2)},
+                {"cu_seq_k": None, "max_q": 3, "max_k": 6},
+            ),
+        ]
+        for name in ("attention_varlen", "attention_varlen_lse")
+    },
+    **{
+        name: [
+            (
+                {
+                    "query": (4, 2, 4, 8),
+                    **dict.fromkeys(("key_cache", "value_cache"), (4, 5, 2, 8)),
+                    "cache_seqlens": (4,),
+                },
+                {},
+            ),
+            (
+                {"query": (2, 3, 4, 8), **dict.fromkeys(("key_cache", "value_cache"), (4, 3, 4, 8))}
+                | {"cache_seqlens": (2,), "block_table": (2, 2), "sinks": (4,)},
+                {"softcap": 2.0},
+            ),
+        ]
+        for name in ("attention_with_cache", "attention_with_cache_lse")
+    },
 }
 assert set(SWEEPS) | {"prepare"} == set(torch_ext.distributed._STRATEGIES)
 
@@ -209,6 +241,35 @@ def heads(mesh: DeviceMesh) -> None:
         given = [place(x, mesh, (Shard(1),)) for x in (q, k, k)]
         same(op.attention(*given, enable_gqa=True), op.attention(q, k, k, enable_gqa=True))
     assert communication.get_total_counts() > 0
+
+
+@check
+def caches(mesh: DeviceMesh) -> None:
+    """What is appended goes to each process' part of the cache, by heads or by sequences, and never to a copy."""
+    device, options = mesh.device_type, {"is_causal": True}
+    q, new = randn(2, 3, 4, 8, device=device), randn(2, 3, 2, 8, device=device)
+    lengths = torch.tensor([2, 0], dtype=torch.int32, device=device)
+    wanted = torch.zeros(2, 2, 6, 2, 8, device=device).unbind()
+    expected = op.attention_with_cache_lse(q, *wanted, lengths, key=new, value=new + 1, **options)
+    for heads in (True, False):
+        at = Shard(2 if heads else 0)
+        kept = [place(torch.zeros_like(x), mesh, (at,)) for x in wanted]
+        given = [place(x, mesh, (at,)) for x in (q, new, new + 1)]
+        numbers = place(lengths, mesh, (R if heads else at,))
+        local_only(
+            lambda: op.attention_with_cache_lse(given[0], *kept, numbers, key=given[1], value=given[2], **options),  # noqa: B023
+            expected,
+            at,
+            Shard(1 if heads else 0),
+        )
+        same(tuple(kept), wanted)
+    whole_caches = [place(x, mesh, (R,)) for x in wanted]
+    try:
+        op.attention_with_cache(given[0], *whole_caches, numbers, key=given[1], value=given[2])
+    except RuntimeError as error:
+        assert str(error).startswith("xgemm::attention_with_cache: expected key_cache, which it writes to"), error
+    else:
+        raise AssertionError("did not raise")
 
 
 @check

@@ -7,7 +7,9 @@ from common import randn
 
 import torch_ext
 
-LOWER = {"matmul", "addmm", "linear", "gated_linear", "attention", "attention_lse"}
+WITH_LSE = {"attention_lse", "attention_varlen_lse", "attention_with_cache_lse"}
+CACHE = {"attention_with_cache", "attention_with_cache_lse"}
+LOWER = {"matmul", "addmm", "linear", "gated_linear", "attention", "attention_varlen"} | WITH_LSE | CACHE
 
 
 def function(call: Call):
@@ -23,8 +25,8 @@ def dtypes(result) -> list[torch.dtype]:
 @pytest.mark.parametrize("to", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("call", CALLS, ids=name)
 def test_result_dtypes_are_torchs(call: Call, to: torch.dtype, device: torch.device) -> None:
-    if call.op == "attention_lse":
-        pytest.skip("torch has no such op; test_attention_lse has it")
+    if call.op in WITH_LSE | CACHE:
+        pytest.skip("torch has no such op; test_attention_lse and test_caches_are_not_cast have it")
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
         args = call.args(device, dtype)
         with torch.no_grad(), torch.autocast(device.type, to):
@@ -44,6 +46,18 @@ def test_attention_lse(device: torch.device) -> None:
         assert dtypes(torch_ext.attention(q, q, q, return_lse=True)) == [torch.bfloat16, torch.float32]
         q = q.double()
         assert dtypes(torch_ext.attention(q, q, q, return_lse=True)) == [torch.float64, torch.float64]
+
+
+def test_caches_are_not_cast(device: torch.device) -> None:
+    """What is appended must not go to a copy: the other tensors are cast to the caches' dtype."""
+    q = randn(2, 1, 2, 8, device=device)
+    keys, values = (randn(2, 4, 2, 8, dtype=torch.bfloat16, device=device) for _ in "kv")
+    lengths = torch.tensor([2, 0], dtype=torch.int32, device=device)
+    with torch.autocast(device.type, torch.float16):
+        results = torch_ext.attention_with_cache(q, keys, values, lengths, key=q, value=q, return_lse=True)
+    assert dtypes(results) == [torch.bfloat16, torch.float32]
+    for cache in (keys, values):
+        assert torch.equal(cache[[0, 1], lengths.long()], q[:, 0].bfloat16())
 
 
 @pytest.mark.parametrize("options", [{}, {"is_causal": True, "causal_alignment": "bottom_right"}])

@@ -153,6 +153,10 @@ def test_opcheck(call: Call, device: torch.device) -> None:
         torch.library.opcheck(call.raw, call.args(device, dtype), call.kwargs)
 
 
+ENDS, LENGTHS = torch.tensor([0, 3, 5], dtype=torch.int32), torch.tensor([7, 2], dtype=torch.int32)
+TABLE = torch.tensor([[2, 0], [1, 1]], dtype=torch.int32)
+
+
 @pytest.mark.parametrize(
     ("op", "args", "kwargs"),
     [
@@ -161,11 +165,25 @@ def test_opcheck(call: Call, device: torch.device) -> None:
         ("attention", [(2, 4, 5, 8), (2, 2, 6, 8), (2, 2, 6, 8)], {"attn_mask": (5, 6), "enable_gqa": True}),
         ("attention_lse", [(2, 4, 5, 8)] * 3, {"is_causal": True, "scale": 0.2, "causal_alignment": "bottom_right"}),
         ("attention", [(2, 4, 5, 8)] * 3, {"window": [2, 1], "softcap": 3.0, "sinks": (4,), "precision": "high"}),
+        (
+            "attention_varlen",
+            [(5, 4, 8), (3, 4, 2, 8), (3, 4, 2, 6), ENDS, None, 3, 8],
+            {"block_table": TABLE, "seqused_k": LENGTHS, "sinks": (4,), "is_causal": True},
+        ),
+        (
+            "attention_with_cache_lse",
+            [(2, 3, 4, 8), (3, 4, 2, 8), (3, 4, 2, 6), LENGTHS],
+            {"block_table": TABLE, "key": (2, 1, 2, 8), "value": (2, 1, 2, 6), "window": [2, 0]},
+        ),
     ],
 )
 def test_opcheck_with_options(op: str, args, kwargs, device: torch.device) -> None:
-    kwargs = {k: randn(*v, device=device) if isinstance(v, tuple) else v for k, v in kwargs.items()}
-    torch.library.opcheck(getattr(torch.ops.xgemm, op), tuple(randn(*s, device=device) for s in args), kwargs)
+    def made(value: object) -> object:
+        value = randn(*value) if isinstance(value, tuple) else value
+        return value.to(device) if isinstance(value, torch.Tensor) else value
+
+    kwargs = {name: made(value) for name, value in kwargs.items()}
+    torch.library.opcheck(getattr(torch.ops.xgemm, op), tuple(map(made, args)), kwargs)
 
 
 # ---- compile and export ----------------------------------------------------------------------------------------------
@@ -181,9 +199,22 @@ class Everything(torch.nn.Module):
         self.heads = torch_ext.nn.MultiheadAttention(16, 2, batch_first=True)
         self.soft = torch_ext.nn.Softmax(-1)
 
+    def sequences(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Packed, and appended to an empty cache: each twice what it is, less what it is."""
+        batch, length = q.shape[:2]
+        ends = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * length
+        packed = [t.flatten(0, 1) for t in (q, k, v)]
+        y = torch_ext.attention_varlen(*packed, ends, ends, length, length).view_as(q)
+        z, _ = torch_ext.attention_varlen(*packed, ends, ends, length, length, return_lse=True)
+        caches, none = (torch.zeros_like(k), torch.zeros_like(v)), torch.zeros_like(ends[1:])
+        u = torch_ext.attention_with_cache(q, *caches, none, key=k, value=v)
+        w, _ = torch_ext.attention_with_cache(q, *caches, none + length, return_lse=True)
+        return 2 * y - z.view_as(q) + 2 * u - w
+
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         q, k, v = self.project(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
         y, lse = torch_ext.attention(q, k, v, is_causal=True, return_lse=True)
+        y = y + self.sequences(*(t.transpose(1, 2) for t in (q, k, v))).transpose(1, 2)
         y = self.feed(y.transpose(1, 2).flatten(2), residual=x)
         y = y + self.heads(y, y, y, need_weights=False)[0]
         y = y - torch_ext.mean(y, -1, keepdim=True) + torch_ext.logsumexp(y, -1, keepdim=True)

@@ -75,12 +75,13 @@ OPS = [
         "argmin",
     ),
     *("logsumexp", "cross_entropy", "softmax", "log_softmax", "scaled_masked_softmax", "topk_softmax"),
-    *("attention", "attention_lse"),
+    *("attention", "attention_lse", "attention_varlen", "attention_varlen_lse"),
+    *("attention_with_cache", "attention_with_cache_lse"),
 ]
 ANY_SIZE = [*(f"{op}_of_any_placements" for op in OPS), "extrema_of_any_placements"]
 CHECKS = [
     *ANY_SIZE,
-    *("columns_then_rows", "heads", "sums", "views_of_attention"),
+    *("columns_then_rows", "heads", "caches", "sums", "views_of_attention"),
     *("tensor_parallel_modules", "tensor_parallel_of_a_replaced_model", "sequence_parallel"),
     *("dtensors_from_end_to_end", "fully_sharded", "compiled", "errors_are_one_line"),
 ]

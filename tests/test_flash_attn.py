@@ -1,7 +1,7 @@
 """torch_ext.flash_attn and flash_attn_interface against FlashAttention's definition in float64."""
 
-import importlib
 import inspect
+import itertools
 import re
 
 import pytest
@@ -191,17 +191,119 @@ def test_bad_tensors() -> None:
         fa3.flash_attn_func(q, k, v)
 
 
-@pytest.mark.parametrize("module", ["torch_ext.flash_attn", "torch_ext.flash_attn_interface"])
-def test_names_that_are_absent(module: str) -> None:
-    imported = importlib.import_module(module)
-    for name, instead in (
-        ("flash_attn_varlen_func", r"has no attribute 'flash_attn_varlen_func' \(packed sequences\): pad them"),
-        ("flash_attn_with_kvcache", r"has no attribute 'flash_attn_with_kvcache' \(key and value caches\): append"),
-        ("something_else", "has no attribute 'something_else'$"),
-    ):
-        assert not hasattr(imported, name)
-        with pytest.raises(AttributeError, match=instead):
-            getattr(imported, name)
+# ---- sequences of different lengths ----------------------------------------------------------------------------------
+
+QUERIES, KEYS = [3, 0, 9, 1], [5, 4, 7, 0]
+
+
+def ends(lengths: list[int], device: torch.device | str) -> torch.Tensor:
+    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=device)
+
+
+def int32(numbers: list, device: torch.device | str) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.int32, device=device)
+
+
+def paged(x: torch.Tensor, lengths: list[int], page: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Packed rows as pages in any order, NaN behind a sequence's last row, and their table."""
+    counts = [-(-n // page) for n in lengths]
+    order = torch.randperm(sum(counts)).tolist()
+    pages = x.new_full((sum(counts), page, *x.shape[1:]), torch.nan)
+    table = int32([[-1] * max(counts)] * len(lengths), x.device)
+    for i, rows in enumerate(x.split(lengths)):
+        for j, piece in enumerate(rows.split(page) if lengths[i] else ()):
+            table[i, j] = order.pop()
+            pages[table[i, j], : len(piece)] = piece
+    return pages, table
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_packed_sequences(device: torch.device, options: dict) -> None:
+    q, k, v = (randn(sum(n), h, 24, device=device) for n, h in ((QUERIES, 6), (KEYS, 2), (KEYS, 2)))
+    offsets = (ends(QUERIES, device), ends(KEYS, device), max(QUERIES), max(KEYS))
+    each = zip(q.split(QUERIES), k.split(KEYS), v.split(KEYS), strict=True)
+    wanted = [expected(*(t[None] for t in one), **options) for one in each]
+    output, lse = torch.cat([o[0] for o, _ in wanted]), torch.cat([x[0] for _, x in wanted], 1)
+    actual, logsumexp, probabilities = fa2.flash_attn_varlen_func(q, k, v, *offsets, return_attn_probs=True, **options)
+    check(actual, output, q.dtype)
+    check(logsumexp, flash_logsumexp(lse).double(), q.dtype)
+    assert actual.is_contiguous() and probabilities.shape == (0,)
+    third, logsumexp = fa3.flash_attn_varlen_func(q, k, v, *offsets, return_attn_probs=True, **options)
+    torch.testing.assert_close(third, actual, rtol=0, atol=0)
+    check(logsumexp, lse, q.dtype)
+
+    kv = torch.stack([k, v], 1)
+    packed = fa2.flash_attn_varlen_kvpacked_func(q, kv, *offsets, **options)
+    torch.testing.assert_close(packed, fa2.flash_attn_varlen_func(q, k, v, *offsets, **options), rtol=0, atol=1e-6)
+    qkv = torch.stack([k, k, v], 1)
+    packed = fa2.flash_attn_varlen_qkvpacked_func(qkv, *offsets[1::2], **options)
+    own = fa2.flash_attn_varlen_func(k, k, v, *offsets[1:2] * 2, *offsets[3:] * 2, **options)
+    torch.testing.assert_close(packed, own, rtol=0, atol=1e-6)
+
+    pages, table = paged(kv, KEYS, 4)
+    keys, values = pages.unbind(2)
+    check(fa2.flash_attn_varlen_func(q, keys, values, *offsets, block_table=table, **options), output, q.dtype)
+    packed = {"cache_seqlens": int32(KEYS, device), "cu_seqlens_q": offsets[0], "max_seqlen_q": offsets[2]}
+    check(fa3.flash_attn_with_kvcache(q, keys, values, page_table=table, **packed, **options), output, q.dtype)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("new", [0, 2])
+def test_caches(device: torch.device, new: int, options: dict) -> None:
+    lengths, rows = [5, 0, 8], 12
+    q, k, v = inputs(device, b=3, sq=3, sk=new, h=6, hk=2)
+    filled = [randn(3, rows, 2, 24, device=device) for _ in "kv"]
+    unused = torch.arange(rows, device=device) >= int32(lengths, device)[:, None]
+    caches = [x.masked_fill(unused[..., None, None], torch.nan) for x in filled]
+    seen = [[torch.cat([c[i, :n], x[i]])[None] for c, x in zip(filled, (k, v), strict=True)]
+            for i, n in enumerate(lengths)]  # fmt: skip
+    wanted = [expected(q[i : i + 1], *seen[i], **options) for i in range(3)]
+    output, lse = (torch.cat(x) for x in zip(*wanted, strict=True))
+    used, appended = int32(lengths, device), {"k": k, "v": v} if new else {}
+    for module, table in itertools.product((fa2, fa3), (False, True)):
+        keys, values, where = caches[0].clone(), caches[1].clone(), {}
+        if table:
+            pages, names = paged(torch.stack(caches, 2).flatten(0, 1), [rows] * 3, 4)
+            keys, values = (x.clone() for x in pages.unbind(2))
+            where = {"block_table" if module is fa2 else "page_table": names}
+        actual, logsumexp = module.flash_attn_with_kvcache(
+            q, keys, values, **appended, cache_seqlens=used, **where, return_softmax_lse=True, **options
+        )
+        check(actual, output, q.dtype)
+        check(logsumexp, flash_logsumexp(lse).double() if module is fa2 else lse, q.dtype)
+        assert used.tolist() == lengths
+        if table:
+            keys = keys[names.long()].flatten(1, 2)
+        for i, n in enumerate(lengths):
+            assert torch.equal(keys[i, n : n + new], k[i])
+    whole = fa2.flash_attn_with_kvcache(q, *filled, **options)
+    torch.testing.assert_close(whole, fa2.flash_attn_func(q, *filled, **options), rtol=1e-5, atol=1e-5)
+    some = fa2.flash_attn_with_kvcache(q, *filled, cache_seqlens=7, **options)
+    wanted = fa2.flash_attn_func(q, *(x[:, :7] for x in filled), **options)
+    torch.testing.assert_close(some, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "arguments", "error", "message"),
+    [
+        (fa2, "varlen_func", {"seqused_q": torch.ones(1)}, NotImplementedError, "has no seqused_q"),
+        (fa2, "varlen_func", {"dropout_p": 0.1}, ValueError, "expected dropout_p of 0"),
+        (fa2, "varlen_func", {"colour": 1}, TypeError, "got an unexpected argument 'colour'"),
+        (fa3, "varlen_func", {"qv": torch.ones(1)}, NotImplementedError, "has no qv"),
+        (fa2, "with_kvcache", {"rotary_cos": torch.ones(1)}, NotImplementedError, "has no rotary_cos"),
+        (fa2, "with_kvcache", {"cache_leftpad": torch.ones(1)}, NotImplementedError, "has no cache_leftpad"),
+        (fa2, "with_kvcache", {"k": torch.ones(1)}, ValueError, "expected cache_seqlens with k, got None"),
+        (fa3, "with_kvcache", {"cu_seqlens_k_new": torch.ones(1)}, NotImplementedError, "has no cu_seqlens_k_new"),
+        (fa3, "with_kvcache", {"cu_seqlens_q": torch.ones(1)}, ValueError, "expected max_seqlen_q with cu_seqlens_q"),
+    ],
+    ids=str,
+)
+def test_sequences_that_are_refused(module, name: str, arguments: dict, error: type[Exception], message: str) -> None:
+    q, k, v = inputs("cpu")
+    given = (q[0], k[0], v[0], *[ends([19], "cpu")] * 2, 19, 19) if name == "varlen_func" else (q, k, v)
+    with pytest.raises(error, match=rf"^flash_attn_{name}: {message}") as raised:
+        getattr(module, f"flash_attn_{name}")(*given, **arguments)
+    assert "\n" not in str(raised.value)
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:

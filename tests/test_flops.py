@@ -26,6 +26,15 @@ def attention_of_products(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     return (q @ k.mT).softmax(-1) @ v
 
 
+def by_heads(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    q, k = q.transpose(0, 1), k.transpose(0, 1)
+    return attention_of_products(q, k, k)
+
+
+def int32(*numbers: int) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.int32)
+
+
 CASES = [
     *((torch_ext.matmul, torch.matmul, [a, b]) for a, b in [
         ((5, 7), (7, 3)), ((2, 5, 7), (7, 3)), ((4, 1, 5, 7), (2, 7, 3)), ((7,), (2, 7, 3)),
@@ -42,6 +51,23 @@ CASES = [
         lambda q, k, v: torch_ext.attention(q, k, v, enable_gqa=True, is_causal=True, return_lse=True),
         lambda q, k, v: attention_of_products(q, k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)),
         [(2, 4, 5, 8), (2, 2, 6, 8), (2, 2, 6, 4)],
+    ),
+    (
+        lambda q, k: torch_ext.attention_varlen(q, k, k, int32(0, 2, 5), int32(0, 3, 7), 3, 4),
+        lambda q, k: [by_heads(q[:2], k[:3]), by_heads(q[2:], k[3:])],
+        [(5, 4, 8), (7, 4, 8)],
+    ),
+    (
+        lambda q, k: torch_ext.attention_varlen(
+            q, k, k, int32(0, 2, 5), None, 3, 4, seqused_k=int32(3, 4), block_table=int32(1, 0)[:, None]
+        ),
+        lambda q, k: [by_heads(q[:2], k[1, :3]), by_heads(q[2:], k[0])],
+        [(5, 4, 8), (2, 4, 4, 8)],
+    ),
+    (
+        lambda q, k: torch_ext.attention_with_cache(q, k, k, int32(1, 3), key=q, value=q),
+        lambda q, k: [by_heads(q[0], k[0, :3]), by_heads(q[1], k[1, :5])],
+        [(2, 2, 4, 8), (2, 6, 4, 8)],
     ),
     (lambda x: torch_ext.softmax(torch_ext.sum(x, 0), -1), lambda x: x, [(3, 4, 5)]),
 ]  # fmt: skip

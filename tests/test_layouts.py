@@ -10,7 +10,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 SIZES = {"b": 2, "h": 3, "m": 5, "n": 4, "k": 8, "v": 6}
 REDUCTIONS = ("sum", "mean", "amax", "amin", "logsumexp")
-# Of each operator: the dims of its tensors, whose sizes are SIZES', and the other arguments.
+# Of each operator: the dims of its tensors, whose sizes are SIZES', s being b + 1, and the other arguments.
 CALLS: dict[str, list[tuple[dict[str, str], dict]]] = {
     "matmul": [({"a": a, "b": b}, {}) for a, b in (("bhmk", "bhkn"), ("hmk", "kn"), ("mk", "bkn"), ("k", "kn"))],
     "addmm": [({"input": input, "mat1": "mk", "mat2": "kn"}, {}) for input in ("n", "mn")],
@@ -36,8 +36,19 @@ CALLS: dict[str, list[tuple[dict[str, str], dict]]] = {
         ({"query": "hmk", "key": "bhnk", "value": "bhnv"}, {"is_causal": True}),
         ({"query": "mk", "key": "hnk", "value": "hnv"}, {"softcap": 2.0}),
     ] for op in ("attention", "attention_lse")},
+    **{op: [
+        ({"query": "mhk", "key": "nhk", "value": "nhv", "cu_seq_q": "s", "cu_seq_k": "s", "sinks": "h"},
+         {"max_q": 5, "max_k": 5}),
+        ({"query": "mhk", "key": "bnhk", "value": "bnhv", "cu_seq_q": "s", "seqused_k": "b", "block_table": "bm"},
+         {"cu_seq_k": None, "max_q": 5, "max_k": 0}),
+    ] for op in ("attention_varlen", "attention_varlen_lse")},
+    **{op: [
+        ({"query": "bmhk", "key_cache": "bnhk", "value_cache": "bnhv", "cache_seqlens": "b"}, {}),
+        ({"query": "bmhk", "key_cache": "hnhk", "value_cache": "hnhv", "cache_seqlens": "b", "block_table": "bm"}, {}),
+    ] for op in ("attention_with_cache", "attention_with_cache_lse")},
 }  # fmt: skip
-DTYPES = {"target": torch.int64, "prepared": torch.uint8}  # the others are float32
+INDICES = ("cu_seq_q", "cu_seq_k", "seqused_k", "block_table", "cache_seqlens")
+DTYPES = {"target": torch.int64, "prepared": torch.uint8, **dict.fromkeys(INDICES, torch.int32)}  # others: float32
 Layout = Callable[..., torch.Tensor]
 
 
@@ -83,6 +94,7 @@ def choices(dims: dict[str, str]) -> Iterator[dict[str, Layout]]:
 
 
 def tensors(dims: dict[str, str], chosen: dict[str, Layout], sizes: dict) -> dict[str, torch.Tensor]:
+    sizes = sizes | {"s": sizes["b"] + 1}
     shapes = {name: [0] if name == "prepared" else [sizes[c] for c in letters] for name, letters in dims.items()}
     return {name: chosen[name](shape, dtype=DTYPES.get(name, torch.float32)) for name, shape in shapes.items()}
 

@@ -1,6 +1,7 @@
 """torch_ext.integrations.sdpa: results as torch's flash backend has them, what goes to the kernel before, gradients."""
 
 import importlib
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -171,6 +172,86 @@ def test_tensors_that_are_not_served(name: str) -> None:
     assert _sdpa.FORWARDS[FORWARD](dict(zip(("query", "key", "value"), packed, strict=True))) is None
 
 
+LENGTHS = ([3, 0, 17, 4], [5, 2, 9, 0])
+
+
+def ends(lengths: list[int], **options) -> torch.Tensor:
+    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, **options)
+
+
+def packed_reference(q, k, v, lengths: tuple = LENGTHS, **options) -> tuple[torch.Tensor, torch.Tensor]:
+    """(T, H, D) and (H, T) in float64, differentiable."""
+    each = zip(q.split(lengths[0]), k.split(lengths[1]), v.split(lengths[1]), strict=True)
+    results = [reference(*(t.transpose(0, 1)[None] for t in one), **options) for one in each]
+    return torch.cat([o[0].transpose(0, 1) for o, _ in results]), torch.cat([lse[0] for _, lse in results], 1)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda *shape: randn(*shape).bfloat16(), lambda t, h, d: randn(h, t, d).bfloat16().transpose(0, 1)]
+)
+@pytest.mark.parametrize(
+    ("causal", "window", "scale"), [(False, (None, None), None), (True, (-1, -1), 0.2), (False, (4, 1), None)]
+)
+def test_packed_sequences(make: Callable, causal: bool, window: tuple, scale: float | None) -> None:
+    q, k, v = make(24, 4, 16), make(16, 2, 16), make(16, 2, 16)
+    args = (q, k, v, *map(ends, LENGTHS), 17, 9, 0.0, causal, False)
+    options = {"scale": scale, "window_size_left": window[0], "window_size_right": window[1]}
+    results = served(FORWARD, args, **options)
+    plain = tuple(-1 if size is None else size for size in window)
+    output, logsumexp = packed_reference(q, k, v, causal=causal, window=plain, scale=scale)
+    torch.testing.assert_close(results[0].double(), output, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(results[1], flash_logsumexp(logsumexp), rtol=1e-4, atol=1e-4)
+    on_meta = (t.to("meta") if isinstance(t, torch.Tensor) else t for t in args)
+    assert described(results) == described(torch.ops.aten._flash_attention_forward(*on_meta, **options))
+    used = served(FORWARD, args, **options, seqused_k=torch.tensor([4, 0, 9, 0], dtype=torch.int32))
+    output, _ = packed_reference(
+        q, k[ROWS], v[ROWS], (LENGTHS[0], [4, 0, 9, 0]), causal=causal, window=plain, scale=scale
+    )
+    torch.testing.assert_close(used[0].double(), output, rtol=2e-2, atol=2e-2)
+    for others in (
+        {"cum_seq_k": None},
+        {"cum_seq_q": args[3].long()},
+        {"dropout_p": 0.1},
+        {"cum_seq_k": args[4].to("meta")},
+    ):
+        assert served(FORWARD, (*args[:3],), **{**dict(zip(PACKED, args[3:], strict=True)), **others}) is None
+
+
+PACKED = ("cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal", "return_debug_mask")
+ROWS = [0, 1, 2, 3, *range(7, 16)]  # of the keys: 4 of the first 5, none of 2, all of 9
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+def test_gradients_of_packed_sequences_on_the_cpu(
+    nested: bool, causal: bool, packed_backward: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """varlen_attn and nested tensors call us, and torch's own formula hands our results to the backward."""
+    from torch.nested._internal import sdpa as of_nested
+
+    monkeypatch.setattr(of_nested, "_select_sdp_backend", lambda *_: SDPBackend.FLASH_ATTENTION)  # asks for a GPU
+    active, lengths = sdpa.activate("CPU"), [3, 1, 17, 4]
+    tensors = [randn(25, 4, 16).bfloat16() for _ in "qkv"]
+    upstream = randn(25, 4, 16).bfloat16()
+    found = gradients(lambda *t: packed(t, [lengths] * 2, nested, causal), tensors, upstream)
+    active.remove()
+    wanted = gradients(lambda *t: packed_reference(*t, [lengths] * 2, causal=causal)[0], tensors, upstream)
+    for mine, exact in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine.double(), exact.double(), rtol=3e-2, atol=3e-2)
+
+
+def packed(tensors: tuple, lengths: list, nested: bool, causal: bool) -> torch.Tensor:
+    """torch's own ways to packed sequences."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    offsets = [ends(n, device=tensors[0].device) for n in lengths]
+    if not nested:
+        return varlen_attn(*tensors, *offsets, *map(max, lengths), window_size=(-1, 0) if causal else (-1, -1))
+    jagged = [torch.nested.nested_tensor_from_jagged(t, offsets[0].long()).transpose(1, 2) for t in tensors]
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return F.scaled_dot_product_attention(*jagged, is_causal=causal).transpose(1, 2).values()
+
+
 @pytest.fixture
 def stand_in() -> Iterator[list]:
     """Kernels of the two operators on the CPU, where torch has none; the list gets the arguments of their calls."""
@@ -183,6 +264,30 @@ def stand_in() -> Iterator[list]:
     library.impl(FORWARD, kernel, "CPU")
     library.impl(SDPA, lambda *args, **kwargs: (*kernel(*args, **kwargs)[:4], 1, 1, *[torch.zeros(0)] * 3), "CPU")
     yield calls
+    library._destroy()
+
+
+@pytest.fixture
+def packed_backward(stand_in: list) -> Iterator[None]:
+    """The backward of packed sequences on the CPU, from the output and the log-sum-exp as FlashAttention 2 does it."""
+    library = torch.library.Library("aten", "IMPL")
+
+    def backward(grad, q, k, v, out, lse, cum_q, cum_k, max_q, max_k, dropout, causal, *_, scale=None, **__) -> tuple:
+        grads, size = [torch.zeros_like(t) for t in (q, k, v)], q.shape[2] ** -0.5 if scale is None else scale
+        for i in range(len(cum_q) - 1):
+            a, b = slice(cum_q[i], cum_q[i + 1]), slice(cum_k[i], cum_k[i + 1])
+            q1, k1, v1, o1, g1 = (t.transpose(0, 1).double() for t in (q[a], k[b], v[b], out[a], grad[a]))
+            weights = (q1 @ k1.mT * size - lse[:, a, None].double()).exp()
+            if causal:
+                weights = weights.tril(k1.shape[1] - q1.shape[1])
+            scores = weights * (g1 @ v1.mT - (g1 * o1).sum(-1, keepdim=True)) * size
+            for whole, part in zip(grads, (scores @ k1, scores.mT @ q1, weights.mT @ g1), strict=True):
+                whole[a if whole is grads[0] else b] = part.transpose(0, 1)
+        return tuple(grads)
+
+    library.impl("_flash_attention_backward", backward, "CPU")
+    yield
+    assert not stand_in, "torch has served a call"
     library._destroy()
 
 
@@ -239,13 +344,18 @@ def test_a_torch_without_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def active(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
     """XGEMM serves the flash backend; the list gets the shapes of the queries that it has served."""
-    shapes, attend = [], _sdpa._attention_lse
+    shapes = []
 
-    def counted(query: torch.Tensor, *args, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
-        shapes.append(tuple(query.shape))
-        return attend(query, *args, **kwargs)
+    def count(name: str) -> None:
+        attend = getattr(_sdpa, name)
 
-    monkeypatch.setattr(_sdpa, "_attention_lse", counted)
+        def counted(query: torch.Tensor, *args, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
+            shapes.append(tuple(query.shape))
+            return attend(query, *args, **kwargs)
+
+        monkeypatch.setattr(_sdpa, name, counted)
+
+    count("_attention_lse"), count("_varlen_lse")
     activate_flash_attention_impl("XGEMM")
     assert current_flash_attention_impl() == "XGEMM"
     yield shapes
@@ -377,14 +487,30 @@ def test_the_same_results_as_torchs_operator(is_causal: bool, window: tuple, len
 def test_what_torch_still_serves(active: list) -> None:
     q, k, v = inputs(heads_first, (2, 4, 4, 128, 128, 64), torch.bfloat16, "cuda")
     assert flash(q, k, v, dropout_p=0.5).shape == q.shape
-    from torch.nn.attention.varlen import varlen_attn
-
-    packed = [t.transpose(1, 2).flatten(0, 1) for t in (q, k, v)]
-    starts = torch.tensor([0, 128, 256], dtype=torch.int32, device="cuda")
-    output = varlen_attn(*packed, starts, starts, 128, 128)
     assert not active
-    torch.testing.assert_close(output.unflatten(0, (2, 128)).transpose(1, 2), flash(q, k, v), rtol=2e-2, atol=2e-2)
-    assert len(active) == 1
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+def test_gradients_of_packed_sequences(nested: bool, causal: bool, active: list) -> None:
+    """varlen_attn and nested tensors with torch's own backward: errors are at most torch's own, doubled."""
+    lengths = ([70, 1, 300, 129],) * 2 if nested else ([70, 0, 300, 129], [128, 5, 257, 110])
+    tensors = tuple(randn(sum(n), 4, 64, dtype=torch.bfloat16, device="cuda") for n in (*lengths, lengths[1]))
+
+    def call(*tensors: torch.Tensor) -> torch.Tensor:
+        return packed(tensors, lengths, nested, causal)
+
+    upstream = randn(*tensors[0].shape, device="cuda")
+    ours = gradients(call, tensors, upstream)
+    assert active, "torch has served the call"
+    restore_flash_attention_impl()
+    theirs = gradients(call, tensors, upstream)
+    activate_flash_attention_impl("XGEMM")
+    on_cpu = tuple(t.double().cpu() for t in tensors)
+    exact = gradients(lambda *t: packed_reference(*t, lengths, causal=causal)[0], on_cpu, upstream.cpu())
+    for mine, its, wanted in zip(ours, theirs, exact, strict=True):
+        assert_as_good_as(mine, its, wanted.cuda())
 
 
 @pytest.mark.cuda

@@ -1,6 +1,7 @@
 """attn_implementation="xgemm" in transformers: tiny models with random weights against "eager" and "sdpa"."""
 
 import inspect
+import itertools
 import os
 import subprocess
 import sys
@@ -271,6 +272,50 @@ def test_packed_sequences(device: torch.device) -> None:
     packed = logits(model, "xgemm", given)
     apart = [logits(model, "eager", {"input_ids": t, "use_cache": False}) for t in (tokens[:, :4], tokens[:, 4:])]
     torch.testing.assert_close(packed, torch.cat(apart, 1), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("positions", [True, False])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt_oss"])
+def test_packed_sequences_by_their_offsets(name: str, positions: bool, device: torch.device) -> None:
+    """As for flash attention: one call of attention_varlen a layer, and no mask."""
+    model, lengths = build(name, device), [7, 1, 9]
+    tokens = torch.randint(3, 99, (1, sum(lengths)), device=device)
+    ends = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=device)
+    given = {"input_ids": tokens, "use_cache": False, "cu_seq_lens_q": ends, "cu_seq_lens_k": ends}
+    given |= {"max_length_q": 9, "max_length_k": 9}
+    given["position_ids"] = torch.cat([torch.arange(n, device=device) for n in lengths])[None]
+    if not positions:  # rotary embeddings see differences of positions only
+        given["position_ids"] = torch.arange(sum(lengths), device=device)[None]
+    with Calls() as calls:
+        packed = logits(model, "xgemm", given)
+    assert calls.counts["xgemm.attention_varlen.default"] == 2
+    apart = [logits(model, "eager", {"input_ids": t, "use_cache": False}) for t in tokens.split(lengths, 1)]
+    torch.testing.assert_close(packed, torch.cat(apart, 1), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("mask", [None, "window", "bool", "additive", "bias", "wide"])
+@pytest.mark.filterwarnings("ignore:xgemm attention. torch computes heads")
+def test_offsets_beside_a_mask(mask: str | None) -> None:
+    """Each query sees keys of its own sequence only, whatever else hides keys."""
+    q, k = randn(1, 4, 6, 264 if mask == "wide" else 8), randn(1, 2, 6, 264 if mask == "wide" else 8)
+    ends = torch.tensor([0, 4, 6])
+    packed = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": 4, "max_length_k": torch.tensor(4)}
+    allowed, given, options = torch.ones(6, 6, dtype=torch.bool).tril(), None, {}
+    if mask == "window":
+        given, allowed = rule_mask((1, 1, 6, 6), (1, 0), "bottom_right"), allowed.triu(-1)
+    elif mask in ("bool", "additive"):
+        allowed = (torch.rand(6, 6) > 0.5) | torch.eye(6, dtype=torch.bool)
+        given = allowed[None, None]
+        given = given if mask == "bool" else torch.zeros(given.shape).masked_fill(~given, float("-inf"))
+    elif mask == "bias":
+        options["position_bias"] = torch.zeros(1, 4, 6, 6)
+    own = torch.arange(6) >= 4
+    actual = integration.attention(layer(), q, k, k, given, **packed, **options)[0]
+    expected = integration.attention(layer(), q, k, k, (allowed & (own[:, None] == own))[None, None])[0]
+    torch.testing.assert_close(actual, expected)
+    with pytest.raises(RuntimeError, match=r"^xgemm attention: expected one row of packed sequences .*, got 2$"):
+        integration.attention(layer(), q.expand(2, -1, -1, -1), k, k, None, **packed)
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from calls import CALLS, Call
 from common import randn
 from named import make
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -239,3 +240,14 @@ def test_requires_grad_is_refused(softmax) -> None:
     with pytest.raises(RuntimeError, match="xgemm::softmax: has no backward"):
         torch.func.grad(lambda x: torch.vmap(lambda x: softmax(x, 0))(x).sum())(x)
     assert torch.vmap(lambda x: torch_ext.argmax(x))(x).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "call", [c for c in CALLS if c.op.startswith(("attention_varlen", "attention_with"))], ids=lambda call: call.op
+)
+def test_sequences_have_no_more_batch_dims(call: Call) -> None:
+    query, *others = call.args(torch.device("cpu"), torch.float32)
+    with pytest.raises(
+        RuntimeError, match=rf"^xgemm::{call.op}: expected tensors without a dim of torch.vmap, got .*$"
+    ):
+        torch.vmap(lambda q: call.raw(q, *others))(query.expand(3, *query.shape))

@@ -15,7 +15,10 @@ SERVED_ARGUMENTS = frozenset(
     ("query", "key", "value", "is_causal", "scale", "max_q", "max_k", "window_size_left", "window_size_right")
 )
 
+PACKED_ARGUMENTS = ("cum_seq_q", "cum_seq_k", "seqused_k")
+
 _attention_lse = torch.ops.xgemm.attention_lse.default
+_varlen_lse = torch.ops.xgemm.attention_varlen_lse.default
 _BelowAutograd = torch._C._AutoDispatchBelowAutograd
 
 # An operator's arguments by name -> its results, or None: not served.
@@ -41,14 +44,18 @@ def scaled_dot_product_flash_attention(given: dict[str, object]) -> tuple | None
 
 
 def flash_attention_forward(given: dict[str, object]) -> tuple | None:
-    """``aten::_flash_attention_forward`` of a dense batch.
+    """``aten::_flash_attention_forward`` of a dense batch or of packed sequences.
 
     Args:
-        given: its arguments by name; query, key and value are (B, S, H, D), (B, Sk, Hk, D) and (B, Sk, Hk, D).
+        given: its arguments by name; query, key and value are (B, S, H, D), (B, Sk, Hk, D) and (B, Sk, Hk, D), or with
+            cum_seq_q and cum_seq_k (T, H, D), (Tk, Hk, D) and (Tk, Hk, D).
 
     Returns:
-        The operator's five results, as :func:`scaled_dot_product_flash_attention`, or None if it is not served.
+        The operator's five results, as :func:`scaled_dot_product_flash_attention`, or None if it is not served. Of
+        packed sequences the log-sum-exp is (H, T).
     """
+    if given["query"].dim() == 3:
+        return _packed_forward(given)
     if given["query"].dim() != 4:
         return None
     query, key, value = (given[name].transpose(1, 2) for name in ("query", "key", "value"))
@@ -56,6 +63,39 @@ def flash_attention_forward(given: dict[str, object]) -> tuple | None:
         return None
     output, logsumexp = _forward(query, key, value, given)
     return _laid_out_as(given["query"], output.transpose(1, 2)), logsumexp, *_without_dropout(query)
+
+
+def _packed_forward(given: dict[str, object]) -> tuple | None:
+    """``varlen_attn`` and nested tensors arrive here."""
+    query, key, value = (given[name] for name in ("query", "key", "value"))
+    offsets = [given.get(name) for name in PACKED_ARGUMENTS]
+    others = {name: argument for name, argument in given.items() if name not in PACKED_ARGUMENTS}
+    if any(t is None or t.dim() != 3 for t in (query, key, value)) or None in map(_kind, offsets[:2]):
+        return None
+    if any(_kind(t) not in (None, (torch.int32, 1, query.device)) for t in offsets):
+        return None
+    if not _is_served(*(t.transpose(0, 1)[None] for t in (query, key, value)), others):
+        return None
+    (left, right), (cum_seq_q, cum_seq_k, seqused_k) = _windows(given), offsets
+    with _BelowAutograd():
+        output, logsumexp = _varlen_lse(
+            query,
+            key,
+            value,
+            cum_seq_q,
+            cum_seq_k,
+            given["max_q"],
+            given["max_k"],
+            scale=given.get("scale"),
+            window=(left, right),
+            seqused_k=seqused_k,
+        )
+    logsumexp.masked_fill_(logsumexp == -torch.inf, torch.inf)  # lengths are not known here
+    return _laid_out_as(query, output), logsumexp, *_without_dropout(query)
+
+
+def _kind(t: Tensor | None) -> tuple | None:
+    return None if t is None else (t.dtype, t.dim(), t.device)
 
 
 def _is_served(query: Tensor, key: Tensor, value: Tensor, given: dict[str, object]) -> bool:
@@ -79,9 +119,7 @@ def _is_served(query: Tensor, key: Tensor, value: Tensor, given: dict[str, objec
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, given: dict[str, object]) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp of (B, H, S, D)."""
-    left, right = _window(given, "window_size_left"), _window(given, "window_size_right")
-    if given.get("is_causal"):
-        right = 0
+    left, right = _windows(given)
     with _BelowAutograd():  # the operator's own Autograd kernel has called this one
         output, logsumexp = _attention_lse(
             query,
@@ -95,6 +133,11 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, given: dict[str, object]
     if 0 <= right < query.shape[2] - key.shape[2]:  # the first queries come too long before the first key
         logsumexp.masked_fill_(logsumexp == -torch.inf, torch.inf)
     return output, logsumexp
+
+
+def _windows(given: dict[str, object]) -> tuple[int, int]:
+    left, right = _window(given, "window_size_left"), _window(given, "window_size_right")
+    return left, 0 if given.get("is_causal") else right
 
 
 def _window(given: dict[str, object], side: str) -> int:

@@ -1,6 +1,7 @@
 """Autocast as torch's own ops have it, per op and device (https://docs.pytorch.org/docs/stable/amp.html).
 
-- matmul, addmm, linear, gated_linear, attention cast floating inputs to the autocast dtype, on "cuda" and on "cpu".
+- matmul, addmm, linear, gated_linear, attention, attention_varlen cast floating inputs to the autocast dtype, on "cuda"
+  and on "cpu". attention_with_cache casts to its caches' dtype: a copy of a cache would lose what is appended.
 - On "cuda" softmax, log_softmax, topk_softmax and sum of a half-precision input give float32 unless `dtype` says
   otherwise, and logsumexp, cross_entropy and scaled_masked_softmax cast their inputs to float32. Of these torch's CPU
   autocast does that to cross_entropy and leaves the others alone, and so does this.
@@ -32,6 +33,12 @@ def _to_autocast_dtype(args: tuple, kwargs: dict, device: str) -> tuple[list, di
     return _cast_inputs(args, kwargs, torch.get_autocast_dtype(device), device)
 
 
+def _to_cache_dtype(args: tuple, kwargs: dict, device: str) -> tuple[list, dict]:
+    query, *caches = args
+    (query,), kwargs = _cast_inputs((query,), kwargs, caches[0].dtype, device)
+    return [query, *caches], kwargs
+
+
 def _to_float32(args: tuple, kwargs: dict, device: str) -> tuple[list, dict]:
     return _cast_inputs(args, kwargs, torch.float32, device)
 
@@ -54,9 +61,13 @@ def _register(name: str, device: str, prepare: Callable[[tuple, dict, str], tupl
     _library.impl(name, autocast, key, with_keyset=True)
 
 
-for _name in ("matmul", "addmm", "linear", "linear_prepared", "gated_linear", "attention", "attention_lse"):
+_CAST = ("attention", "attention_lse", "attention_varlen", "attention_varlen_lse")
+for _name in ("matmul", "addmm", "linear", "linear_prepared", "gated_linear", *_CAST):
     _register(_name, "cuda", _to_autocast_dtype)
     _register(_name, "cpu", _to_autocast_dtype)
+for _name in ("attention_with_cache", "attention_with_cache_lse"):
+    _register(_name, "cuda", _to_cache_dtype)
+    _register(_name, "cpu", _to_cache_dtype)
 for _name in ("softmax", "log_softmax", "topk_softmax", "sum"):
     _register(_name, "cuda", _result_in_float32)
 for _name in ("logsumexp", "cross_entropy", "scaled_masked_softmax"):

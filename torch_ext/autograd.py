@@ -20,7 +20,8 @@ DIFFERENTIABLE = (
     *("matmul", "addmm", "linear", "linear_prepared", "gated_linear"),
     *("sum", "mean", "amax", "amin", "logsumexp", "cross_entropy"),
     *("softmax", "log_softmax", "topk_softmax", "scaled_masked_softmax"),
-    *("attention", "attention_lse"),
+    *("attention", "attention_lse", "attention_varlen", "attention_varlen_lse"),
+    *("attention_with_cache", "attention_with_cache_lse"),
 )
 
 _grad_enabled = torch.is_grad_enabled
@@ -46,12 +47,20 @@ def check_forward_only(op: torch._ops.OpOverload, inputs: Iterable[object]) -> N
                 )
 
 
+def written(*caches: torch.Tensor) -> None:
+    """Tells autograd that an op has written to these, as torch's own ops in place do."""
+    torch.autograd.graph.increment_version([x for x in caches if not x.is_inference()])
+
+
 def _register(name: str) -> None:
     op = getattr(torch.ops.xgemm, name).default
 
     def forward_only(keys, *args, **kwargs):
         check_forward_only(op, (*args, *kwargs.values()))
-        return op.redispatch(keys & _below_autograd, *args, **kwargs)
+        results = op.redispatch(keys & _below_autograd, *args, **kwargs)
+        if op._schema.is_mutable and kwargs.get("key") is not None:
+            written(*args[1:3])
+        return results
 
     _library.impl(name, forward_only, "Autograd", with_keyset=True)
 

@@ -162,6 +162,45 @@ def _attention(outputs: int) -> Callable[..., Iterator[Strategy]]:
     return strategies
 
 
+def _by_heads(parts: int, heads: int, key_heads: int) -> bool:
+    """Whether every shard of query heads finds its key heads in its own shard."""
+    return heads % parts == 0 and key_heads % parts == 0
+
+
+def _varlen(*lse: int) -> Callable[..., Iterator[Strategy]]:
+    """`lse`: the dim of the log-sum-exp's heads, if the operator gives it."""
+
+    def strategies(
+        parts: int, query: Shape, key: Shape, value: Shape, *_, sinks: Shape | None = None, **__
+    ) -> Iterator[Strategy]:
+        if _by_heads(parts, query[1], key[-2]):
+            heads = Shard(len(key) - 2)
+            yield (Shard(1), *map(Shard, lse)), {"query": Shard(1), "key": heads, "value": heads, "sinks": Shard(0)}
+
+    return strategies
+
+
+def _with_cache(*lse: int) -> Callable[..., Iterator[Strategy]]:
+    names = ("query", "key_cache", "value_cache", "key", "value")
+
+    def strategies(
+        parts: int,
+        query: Shape,
+        key_cache: Shape,
+        value_cache: Shape,
+        cache_seqlens: Shape,
+        *,
+        block_table: Shape | None = None,
+        **_,
+    ) -> Iterator[Strategy]:
+        if _by_heads(parts, query[2], key_cache[2]):
+            yield (Shard(2), *map(Shard, lse)), {**dict.fromkeys(names, Shard(2)), "sinks": Shard(0)}
+        if block_table is None:  # pages belong to any sequence
+            yield (Shard(0), *(Shard(0) for _ in lse)), dict.fromkeys((*names, "cache_seqlens"), Shard(0))
+
+    return strategies
+
+
 _STRATEGIES: dict[str, Callable[..., Iterator[Strategy]]] = {
     "matmul": _matmul,
     "addmm": _addmm,
@@ -183,6 +222,10 @@ _STRATEGIES: dict[str, Callable[..., Iterator[Strategy]]] = {
     "topk_softmax": _softmax(2),
     "attention": _attention(1),
     "attention_lse": _attention(2),
+    "attention_varlen": _varlen(),
+    "attention_varlen_lse": _varlen(0),
+    "attention_with_cache": _with_cache(),
+    "attention_with_cache_lse": _with_cache(1),
 }
 
 
@@ -313,6 +356,18 @@ def _in_order(y: Tensor, order: list[int]) -> Tensor:
     return y if ordered.is_contiguous() else ordered.contiguous().permute(sorted(range(y.dim()), key=order.__getitem__))
 
 
+def _check_in_place(op: torch._ops.OpOverload, names: tuple[str, ...], values: tuple, plan: _Plan) -> None:
+    """Raises RuntimeError if the operator would write to a redistributed copy of a tensor."""
+    for argument in op._schema.arguments:
+        if argument.is_write:
+            at = names.index(argument.name)
+            if values[at].placements != plan.inputs[at]:
+                raise RuntimeError(
+                    f"{op._schema.name}: expected {argument.name}, which it writes to, and the others sharded alike, "
+                    f"over heads or sequences, got {argument.name} of placements {values[at].placements}"
+                )
+
+
 def _sharded(cls: type, op: torch._ops.OpOverload, types: object, args: tuple, kwargs: dict | None) -> object:
     """Calls an operator with DTensors: torch's dispatch rule for it."""
     kwargs = kwargs or {}
@@ -324,6 +379,8 @@ def _sharded(cls: type, op: torch._ops.OpOverload, types: object, args: tuple, k
         plan = _kept_plan(op, names, known)
     except TypeError:  # sizes that are symbolic, while tracing
         plan = _plan(op, names, known)
+    if op._schema.is_mutable and "key" in names:
+        _check_in_place(op, names, values, plan)
     local = [x if places is None else _local(x, places) for x, places in zip(values, plan.inputs, strict=True)]
     if plan.here:
         if plan.neutral is not None:

@@ -402,5 +402,101 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, **options) -> Tensor:
 @torch.library.register_fake("xgemm::attention_lse", lib=_library)
 def _attention_lse(query: Tensor, key: Tensor, value: Tensor, **options) -> tuple[Tensor, Tensor]:
     rows = _rows("attention_lse", query, key, value, **options)
-    accumulator = torch.float64 if query.dtype is torch.float64 else torch.float32
-    return _output(query, [*rows, value.shape[-1]]), query.new_empty(rows, dtype=accumulator)
+    return _output(query, [*rows, value.shape[-1]]), _log_sum_exp(query, *rows)
+
+
+# ---- attention over sequences of different lengths -------------------------------------------------------------------
+
+_PAGES = "(pages, page size, heads, head size)"
+_PACKED = "(tokens, heads, head size)"
+_BATCH = "(sequences, length, heads, head size)"
+
+
+def _check_sequences(
+    op: str, query: Tensor, key: Tensor, value: Tensor, names: tuple[str, str], layouts: tuple[str, str], sinks
+) -> None:
+    """What both operators ask of query, keys and values, and sinks."""
+    given = {"query": query, names[0]: key, names[1]: value}
+    for name, t in given.items():
+        layout = layouts[name != "query"]
+        _check(t.dim() == 1 + layout.count(","), op, f"{name} of shape {layout}", t)
+    _check_inputs(op, **given)
+    _check_device(op, query=query, sinks=sinks)
+    (heads, d), (shared, dv) = query.shape[-2:], value.shape[-2:]
+    _check(key.shape[-1] == d, op, f"query and {names[0]} of one head size", d, key.shape[-1])
+    for size in (d, dv):
+        _check(size <= MAX_HEAD_SIZE, op, f"head sizes up to {MAX_HEAD_SIZE}", size)
+    for x, y in zip(key.shape[:-1], value.shape[:-1], strict=True):
+        _check(x == y, op, f"{names[0]} and {names[1]} of one shape but for the head size", key, value)
+    groups = f"the number of query heads to be a multiple of {names[0]} heads"
+    _check(heads == shared or (shared > 0 and heads % shared == 0), op, groups, heads, shared)
+    if sinks is not None:
+        dtypes = (torch.float32, query.dtype)
+        _check(sinks.dtype in dtypes, op, f"sinks of dtype float32 or query's {_text(query.dtype)}", sinks.dtype)
+        _check(sinks.dim() == 1, op, f"sinks of shape {_text([heads])}", sinks)
+        _check(sinks.shape[0] == heads, op, f"sinks of shape {_text([heads])}", sinks)
+
+
+def _check_indices(op: str, query: Tensor, count: object, dims: int = 1, **given: Tensor | None) -> None:
+    """Offsets, lengths or a table of `count` elements or rows."""
+    for name, t in given.items():
+        if t is not None:
+            _check_device(op, query=query, **{name: t})
+            _check(t.dtype is torch.int32, op, f"{name} of dtype int32", t.dtype)
+            _check(t.dim() == dims, op, f"{name} with {dims} dim{'s' * (dims > 1)}", t)
+            _check(t.shape[0] == count, op, f"{name} of {count} {'elements' if dims == 1 else 'rows'}", t.shape[0])
+
+
+def _log_sum_exp(query: Tensor, *shape: object) -> Tensor:
+    return query.new_empty(shape, dtype=torch.float64 if query.dtype is torch.float64 else torch.float32)
+
+
+def _register_varlen(op: str, lse: bool) -> None:
+    @torch.library.register_fake(f"xgemm::{op}", lib=_library)
+    def varlen(
+        query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, sinks=None, seqused_k=None, block_table=None, **_
+    ):
+        paged = block_table is not None
+        _check_sequences(op, query, key, value, ("key", "value"), (_PACKED, _PAGES if paged else _PACKED), sinks)
+        _check(cu_seq_q.dim() == 1, op, "cu_seq_q with 1 dim", cu_seq_q)
+        count = cu_seq_q.shape[0]
+        _check(count > 0, op, "cu_seq_q of sequences + 1 elements", "none")
+        _check_indices(op, query, count, cu_seq_q=cu_seq_q, cu_seq_k=None if paged else cu_seq_k)
+        _check_indices(op, query, count - 1, seqused_k=seqused_k)
+        _check_indices(op, query, count - 1, 2, block_table=block_table)
+        _check(not paged or seqused_k is not None, op, "seqused_k with block_table", None)
+        _check(paged or cu_seq_k is not None, op, "cu_seq_k unless there is a block_table", None)
+        rows, heads, _ = query.shape
+        output = query.new_empty([rows, heads, value.shape[-1]])
+        return (output, _log_sum_exp(query, heads, rows)) if lse else output
+
+
+def _register_with_cache(op: str, lse: bool) -> None:
+    @torch.library.register_fake(f"xgemm::{op}", lib=_library)
+    def with_cache(
+        query, key_cache, value_cache, cache_seqlens, *, key=None, value=None, block_table=None, sinks=None, **_
+    ):
+        caches = {"key_cache": key_cache, "value_cache": value_cache}
+        layouts = (_BATCH, _BATCH if block_table is None else _PAGES)
+        _check_sequences(op, query, *caches.values(), tuple(caches), layouts, sinks)
+        count, length, heads, _ = query.shape
+        _check_indices(op, query, count, cache_seqlens=cache_seqlens)
+        _check_indices(op, query, count, 2, block_table=block_table)
+        if block_table is None:
+            _check(key_cache.shape[0] == count, op, f"key_cache of {count} sequences, as query", key_cache.shape[0])
+        _check((key is None) == (value is None), op, "key and value, or neither", "key" if value is None else "value")
+        for (name, t), cache in zip({"key": key, "value": value}.items(), caches.values(), strict=True):
+            if t is not None:
+                _check_inputs(op, query=query, **{name: t})
+                expected = f"{name} of shape (sequences, new, heads, head size)"
+                _check(t.dim() == 4, op, expected, t)
+                for x, y in zip(t.shape, (count, key.shape[1], *cache.shape[2:]), strict=True):
+                    _check(x == y, op, expected, t)
+        output = query.new_empty([count, length, heads, value_cache.shape[-1]])
+        return (output, _log_sum_exp(query, count, heads, length)) if lse else output
+
+
+for _name in ("attention_varlen", "attention_varlen_lse"):
+    _register_varlen(_name, _name.endswith("_lse"))
+for _name in ("attention_with_cache", "attention_with_cache_lse"):
+    _register_with_cache(_name, _name.endswith("_lse"))

@@ -4,7 +4,8 @@ import torch_ext.flash_attn as flash_attn                       # for code writt
 import torch_ext.flash_attn_interface as flash_attn_interface   # for code written for FlashAttention 3
 
 Names, order of arguments and results are FlashAttention 2's; FlashAttention 3's other arguments are taken by name.
-Tensors are (batch, length, heads, head size) on a GPU or the CPU, in float32, float16, bfloat16 or float64.
+Tensors are (batch, length, heads, head size), or (tokens, heads, head size) where sequences are packed, on a GPU or the
+CPU, in float32, float16, bfloat16 or float64.
 """
 
 from collections.abc import Sequence
@@ -12,29 +13,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torch_ext.functional import attention
+from torch_ext.functional import attention, attention_varlen, attention_with_cache
 
-__all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func"]
-
-_PACKED_SEQUENCES = (
+__all__ = [
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
     "flash_attn_varlen_func",
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
-)
-
-
-def absent(module: str, name: str) -> AttributeError:
-    """What a name that a module of FlashAttention has, and ours has not, raises."""
-    instead = ""
-    if name in _PACKED_SEQUENCES:
-        instead = " (packed sequences): pad them, or call flash_attn_func once for each sequence"
-    if name == "flash_attn_with_kvcache":
-        instead = " (key and value caches): append to the cache yourself and pass cache[:, :length] to flash_attn_func"
-    return AttributeError(f"module {module!r} has no attribute {name!r}{instead}")
-
-
-def __getattr__(name: str) -> object:
-    raise absent(__name__, name)
+    "flash_attn_with_kvcache",
+]
 
 
 def flash_attn_func(
@@ -85,7 +74,7 @@ def flash_attn_func(
     if logsumexp is None:
         return output
     if _rows_without_keys(q.shape[1], k.shape[1], causal, window_size):
-        logsumexp = logsumexp.masked_fill(logsumexp == -torch.inf, torch.inf)
+        logsumexp = _as_fa2(logsumexp)
     return output, logsumexp, q.new_empty(0)
 
 
@@ -163,6 +152,155 @@ def flash_attn_qkvpacked_func(
     )
 
 
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Sequence[int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: Tensor | None = None,
+    **fa3: object,
+) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+    """:func:`flash_attn_func` of sequences that are packed one behind the other.
+
+    Args:
+        q: (total q, H, D).
+        k, v: (total k, Hk, D), or with block_table pages of (pages, page size, Hk, D).
+        cu_seqlens_q, cu_seqlens_k: (B + 1), int32: sequence i has the rows cu_seqlens[i] to cu_seqlens[i + 1] - 1.
+        max_seqlen_q, max_seqlen_k: no sequence is longer.
+        block_table: (B, columns), int32: the pages of each sequence; its keys are cu_seqlens_k[i + 1] -
+            cu_seqlens_k[i], or seqused_k[i].
+        fa3: seqused_k, (B), int32: how many of its keys each sequence has; and what :func:`flash_attn_func` takes.
+
+    Returns:
+        (total q, H, D), contiguous; a query that sees no key gives 0. With return_attn_probs also (H, total q), inf
+        for a query that sees no key, and an empty tensor.
+
+    Raises:
+        NotImplementedError: seqused_q.
+        ValueError, TypeError, RuntimeError: as :func:`flash_attn_func` and :func:`torch_ext.attention_varlen`.
+    """
+    op = "flash_attn_varlen_func"
+    seqused_k, seqused_q = fa3.pop("seqused_k", None), fa3.pop("seqused_q", None)
+    check_absent(op, seqused_q=seqused_q)
+    check_fa3(op, fa3)
+    _check_fa2(op, dropout_p, softmax_scale, alibi_slopes)
+    offsets = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    output, logsumexp = attend_packed(
+        q, k, v, *offsets, softmax_scale, causal, window_size, softcap, seqused_k, block_table, return_attn_probs
+    )
+    return output if logsumexp is None else (output, _as_fa2(logsumexp), q.new_empty(0))
+
+
+def flash_attn_varlen_kvpacked_func(
+    q: Tensor,
+    kv: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *args: object,
+    **kwargs: object,
+) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+    """:func:`flash_attn_varlen_func` of keys and values in one tensor; the other arguments are that function's.
+
+    Args:
+        kv: (total k, 2, Hk, D); it is read where it lies.
+
+    Raises:
+        ValueError: kv of another shape; and what :func:`flash_attn_varlen_func` raises.
+    """
+    if kv.dim() != 4 or kv.shape[1] != 2:
+        raise ValueError(f"flash_attn_varlen_kvpacked_func: expected kv of shape (T, 2, H, D), got {list(kv.shape)}")
+    offsets = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    return flash_attn_varlen_func(q, *kv.unbind(1), *offsets, *args, **kwargs)
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, *args: object, **kwargs: object
+) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+    """:func:`flash_attn_varlen_func` of queries, keys and values in one tensor; the others are that function's.
+
+    Args:
+        qkv: (total, 3, H, D); it is read where it lies.
+
+    Raises:
+        ValueError: qkv of another shape; and what :func:`flash_attn_varlen_func` raises.
+    """
+    if qkv.dim() != 4 or qkv.shape[1] != 3:
+        raise ValueError(f"flash_attn_varlen_qkvpacked_func: expected qkv of shape (T, 3, H, D), got {list(qkv.shape)}")
+    offsets = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    return flash_attn_varlen_func(*qkv.unbind(1), *offsets, *args, **kwargs)
+
+
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    block_table: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Sequence[int] = (-1, -1),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: Tensor | None = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attention over key and value caches, to which it appends in place.
+
+    Args:
+        q: (B, Sq, H, D).
+        k_cache, v_cache: (B, S, Hk, D), or with block_table pages of (pages, page size, Hk, D).
+        k, v: (B, new, Hk, D), written to the caches behind their first cache_seqlens rows, and seen.
+        cache_seqlens: (B), int32, or one number: rows of the caches in use, before k and v. None: all of them.
+        block_table: (B, columns), int32: the pages of each sequence.
+        rotary_cos, rotary_sin, cache_batch_idx, cache_leftpad, alibi_slopes: None. Apply rotary embeddings to q and k
+            before the call.
+        softmax_scale, causal, window_size, softcap: as :func:`flash_attn_func`.
+        num_splits, rotary_interleaved: mean nothing here.
+
+    Returns:
+        (B, Sq, H, D), contiguous. With return_softmax_lse also (B, H, Sq), inf for a query that sees no key.
+
+    Raises:
+        NotImplementedError: rotary embeddings, cache_batch_idx, cache_leftpad, alibi_slopes.
+        ValueError: k without cache_seqlens.
+        RuntimeError: what :func:`torch_ext.attention_with_cache` raises.
+    """
+    op = "flash_attn_with_kvcache"
+    check_absent(
+        op,
+        rotary_cos=rotary_cos,
+        rotary_sin=rotary_sin,
+        cache_batch_idx=cache_batch_idx,
+        cache_leftpad=cache_leftpad,
+        alibi_slopes=alibi_slopes,
+    )
+    lengths = cache_lengths(op, q.shape[0], k_cache, k, cache_seqlens, block_table)
+    output, logsumexp = attend_with_cache(
+        q, k_cache, v_cache, k, v, lengths, block_table, softmax_scale, causal, window_size, softcap, return_softmax_lse
+    )
+    return output if logsumexp is None else (output, _as_fa2(logsumexp))
+
+
 def attend(
     op: str,
     q: Tensor,
@@ -184,12 +322,109 @@ def attend(
         scale=scale,
         enable_gqa=True,
         causal_alignment="bottom_right",
-        window=[max(-1, size) for size in window_size],
+        window=_window(window_size),
         softcap=softcap,
         return_lse=return_lse,
     )
     output, logsumexp = results if return_lse else (results, None)
     return output.transpose(1, 2).contiguous(), logsumexp
+
+
+def attend_packed(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    scale: float | None,
+    causal: bool,
+    window_size: Sequence[int],
+    softcap: float,
+    seqused_k: Tensor | None,
+    block_table: Tensor | None,
+    return_lse: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The output and, if asked for, the log-sum-exp: -inf for a query that sees no key."""
+    if block_table is not None and seqused_k is None and cu_seqlens_k is not None:
+        seqused_k = cu_seqlens_k.diff()
+    results = attention_varlen(
+        q,
+        k,
+        v,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        max_seqlen_q,
+        max_seqlen_k,
+        scale=scale,
+        is_causal=causal,
+        window=_window(window_size),
+        softcap=softcap,
+        seqused_k=seqused_k,
+        block_table=block_table,
+        return_lse=return_lse,
+    )
+    return results if return_lse else (results, None)
+
+
+def attend_with_cache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    lengths: Tensor,
+    block_table: Tensor | None,
+    scale: float | None,
+    causal: bool,
+    window_size: Sequence[int],
+    softcap: float,
+    return_lse: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The output and, if asked for, the log-sum-exp: -inf for a query that sees no key."""
+    results = attention_with_cache(
+        q,
+        k_cache,
+        v_cache,
+        lengths,
+        key=k,
+        value=v,
+        block_table=block_table,
+        scale=scale,
+        is_causal=causal,
+        window=_window(window_size),
+        softcap=softcap,
+        return_lse=return_lse,
+    )
+    return results if return_lse else (results, None)
+
+
+def cache_lengths(
+    op: str,
+    sequences: int,
+    k_cache: Tensor,
+    k: Tensor | None,
+    cache_seqlens: int | Tensor | None,
+    block_table: Tensor | None,
+) -> Tensor:
+    """(B), int32. One number stands for all sequences, None for whole caches."""
+    if isinstance(cache_seqlens, Tensor):
+        return cache_seqlens
+    if cache_seqlens is None:
+        if k is not None:
+            raise ValueError(f"{op}: expected cache_seqlens with k, got None")
+        cache_seqlens = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
+    return torch.full((sequences,), cache_seqlens, dtype=torch.int32, device=k_cache.device)
+
+
+def _window(window_size: Sequence[int]) -> list[int]:
+    return [max(-1, size) for size in window_size]
+
+
+def _as_fa2(logsumexp: Tensor) -> Tensor:
+    """With inf for a query that sees no key."""
+    return logsumexp.masked_fill(logsumexp == -torch.inf, torch.inf)
 
 
 def unpacked(qkv: Tensor, heads: int | None) -> tuple[Tensor, ...]:
@@ -217,11 +452,16 @@ def _check_fa2(op: str, dropout_p: float, scale: object, alibi_slopes: Tensor | 
         raise NotImplementedError(f"{op}: has no ALiBi, got alibi_slopes; use torch_ext.attention with an attn_mask")
 
 
+def check_absent(op: str, **given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise NotImplementedError(f"{op}: has no {name}; it has to be None")
+
+
 def check_fa3(op: str, given: dict[str, object]) -> None:
     for name, value in given.items():
         if name in ("qv", "q_descale", "k_descale", "v_descale"):
-            if value is not None:
-                raise NotImplementedError(f"{op}: has no {name}; it has to be None")
+            check_absent(op, **{name: value})
         elif name == "attention_chunk":
             if value != 0:
                 raise NotImplementedError(f"{op}: has no chunks, got attention_chunk={value}; it has to be 0")

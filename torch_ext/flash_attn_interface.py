@@ -6,15 +6,12 @@ output and the log-sum-exp alone, -inf for a query that sees no key. That module
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from torch_ext import flash_attn
 
-__all__ = ["flash_attn_func", "flash_attn_qkvpacked_func"]
-
-
-def __getattr__(name: str) -> object:
-    raise flash_attn.absent(__name__, name)
+__all__ = ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
 
 
 def flash_attn_func(
@@ -96,3 +93,129 @@ def flash_attn_qkvpacked_func(
         softcap,
         return_attn_probs=return_attn_probs,
     )
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    qv: Tensor | None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    window_size: Sequence[int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    sm_margin: int = 0,
+    return_attn_probs: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """:func:`torch_ext.flash_attn.flash_attn_varlen_func`.
+
+    Returns:
+        (total q, H, D), contiguous; with return_attn_probs also (H, total q), the log-sum-exp.
+
+    Raises:
+        NotImplementedError: seqused_q, qv, descales or an attention_chunk.
+        ValueError, RuntimeError: as that function.
+    """
+    op = "flash_attn_varlen_func"
+    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    flash_attn.check_absent(op, seqused_q=seqused_q)
+    flash_attn.check_fa3(op, {"qv": qv, **descales, "attention_chunk": attention_chunk})
+    offsets = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    output, logsumexp = flash_attn.attend_packed(
+        q, k, v, *offsets, softmax_scale, causal, window_size, softcap, seqused_k, None, return_attn_probs
+    )
+    return output if logsumexp is None else (output, logsumexp)
+
+
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    qv: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    page_table: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k_new: Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    rotary_seqlens: Tensor | None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Sequence[int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    scheduler_metadata: Tensor | None = None,
+    num_splits: int = 0,
+    pack_gqa: bool | None = None,
+    sm_margin: int = 0,
+    return_softmax_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """:func:`torch_ext.flash_attn.flash_attn_with_kvcache`, also of packed queries.
+
+    Args:
+        q: (B, Sq, H, D), or with cu_seqlens_q (total q, H, D); then nothing can be appended.
+        page_table: what is called block_table there.
+        cu_seqlens_q: (B + 1), int32: sequence i has the queries cu_seqlens_q[i] to cu_seqlens_q[i + 1] - 1.
+        max_seqlen_q: no sequence has more queries; needed with cu_seqlens_q.
+
+    Returns:
+        As q, contiguous; with return_softmax_lse also (B, H, Sq) or (H, total q), the log-sum-exp.
+
+    Raises:
+        NotImplementedError: k with packed queries, cu_seqlens_k_new, qv, descales, an attention_chunk; and what that
+            function refuses.
+        ValueError, RuntimeError: as that function.
+    """
+    op = "flash_attn_with_kvcache"
+    flash_attn.check_absent(
+        op,
+        rotary_cos=rotary_cos,
+        rotary_sin=rotary_sin,
+        rotary_seqlens=rotary_seqlens,
+        cache_batch_idx=cache_batch_idx,
+        cache_leftpad=cache_leftpad,
+        cu_seqlens_k_new=cu_seqlens_k_new,
+    )
+    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    flash_attn.check_fa3(op, {"qv": qv, **descales, "attention_chunk": attention_chunk})
+    options = (softmax_scale, causal, window_size, softcap)
+    sequences = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
+    lengths = flash_attn.cache_lengths(op, sequences, k_cache, k, cache_seqlens, page_table)
+    if cu_seqlens_q is None:
+        output, logsumexp = flash_attn.attend_with_cache(
+            q, k_cache, v_cache, k, v, lengths, page_table, *options, return_softmax_lse
+        )
+    else:
+        if k is not None:
+            raise NotImplementedError(f"{op}: appends nothing for packed queries, got k with cu_seqlens_q")
+        if max_seqlen_q is None:
+            raise ValueError(f"{op}: expected max_seqlen_q with cu_seqlens_q, got None")
+        if page_table is None:  # each sequence's cache is its one page
+            page_table = torch.arange(sequences, dtype=torch.int32, device=q.device)[:, None]
+        offsets = (cu_seqlens_q, None, max_seqlen_q, page_table.shape[1] * k_cache.shape[1])
+        output, logsumexp = flash_attn.attend_packed(
+            q, k_cache, v_cache, *offsets, *options, lengths, page_table, return_softmax_lse
+        )
+    return output if logsumexp is None else (output, logsumexp)

@@ -30,6 +30,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     "silu": torch.nn.functional.silu,
 }
+_SEQUENCES = ("attention_varlen", "attention_varlen_lse", "attention_with_cache", "attention_with_cache_lse")
 _ONE_OF = "none, relu, gelu, gelu_tanh or silu"
 
 
@@ -227,6 +228,15 @@ def _attention_with(op: torch._ops.OpOverload) -> Callable[..., Tensor | tuple[T
     return rule
 
 
+def _refused(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
+    def rule(*_, **__) -> Tensor:
+        raise RuntimeError(
+            f"{op._schema.name}: expected tensors without a dim of torch.vmap, got one; its sequences are the batch"
+        )
+
+    return rule
+
+
 _RULES: dict[str, Callable] = {
     "matmul": _matmul,
     "addmm": _addmm,
@@ -242,6 +252,7 @@ _RULES: dict[str, Callable] = {
     "scaled_masked_softmax": _scaled_masked_softmax,
     "topk_softmax": _topk_softmax,
     **{name: _attention_with(getattr(_ops, name).default) for name in ("attention", "attention_lse")},
+    **{name: _refused(getattr(_ops, name).default) for name in _SEQUENCES},
 }
 
 

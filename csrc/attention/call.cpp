@@ -48,20 +48,12 @@ void check_mask(const TensorView& query, const TensorView& mask, ShapeRef scores
   check_broadcasts(mask, scores);
 }
 
-void check_sinks(const TensorView& query, const TensorView& sinks, ShapeRef batch) {
-  check_same_device(query, sinks);
-  check(sinks.dtype == ScalarType::Float || sinks.dtype == query.dtype, query.op, "expected sinks of dtype float32 or query's ",
-        to_string(query.dtype), ", got ", to_string(sinks.dtype));
-  check_broadcasts(sinks, batch);
-}
-
 /// Sets the keys that a row sees from is_causal, window and causal_alignment.
 void limit_keys(Call& a, const Options& o) {
   const char* const op = a.query.op;
   check(o.causal_alignment == "top_left" || o.causal_alignment == "bottom_right", op,
         "expected causal_alignment to be \"top_left\" or \"bottom_right\", got \"", o.causal_alignment, "\"");
-  check(o.window.size() == 2 && std::min(o.window[0], o.window[1]) >= -1, op,
-        "expected window to be two numbers of keys, -1 for no limit, got ", to_string(o.window));
+  check_window(op, o.window);
   const std::int64_t position = o.causal_alignment == "bottom_right" ? a.sk - a.sq : 0;  // of row 0
   const std::int64_t left = o.window[0], right = o.is_causal ? 0 : o.window[1];
   // Clamping changes nothing for the call's rows.
@@ -70,6 +62,34 @@ void limit_keys(Call& a, const Options& o) {
 }
 
 }  // namespace
+
+double checked_scale(const TensorView& query, std::optional<double> given, double softcap) {
+  const std::int64_t d = query.size(-1);
+  const double scale = given ? *given : d ? 1 / std::sqrt(static_cast<double>(d)) : 1;
+  check(std::isfinite(scale), query.op, "expected a finite scale, got ", scale);
+  check(std::isfinite(softcap) && softcap >= 0, query.op, "expected a finite softcap from 0 on, got ", softcap);
+  check_range(query, "scale", scale);
+  check_range(query, "softcap", softcap);
+  if (softcap != 0) {
+    const double inside = scale / softcap;  // of tanh
+    check(std::isfinite(inside), query.op, "expected scale / softcap to be finite, got ", scale, " / ", softcap);
+    check_range(query, "scale / softcap", inside);
+  }
+  return scale;
+}
+
+void check_window(const char* op, const std::vector<std::int64_t>& window) {
+  check(window.size() == 2 && std::min(window[0], window[1]) >= -1, op,
+        "expected window to be two numbers of keys, -1 for no limit, got ", to_string(window));
+}
+
+TensorView checked_sinks(const TensorView& query, const Tensor& given) {
+  const TensorView sinks = view(query.op, "sinks", given);
+  check_same_device(query, sinks);
+  check(sinks.dtype == ScalarType::Float || sinks.dtype == query.dtype, query.op, "expected sinks of dtype float32 or query's ",
+        to_string(query.dtype), ", got ", to_string(sinks.dtype));
+  return sinks;
+}
 
 Call check_arguments(const char* op, const Tensor& query, const Tensor& key, const Tensor& value, const Options& o) {
   Call a{.query = view(op, "query", query),
@@ -121,19 +141,10 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
   // The fake has this rule too (torch_ext/fake.py, _heads_beside).
   a.heads_beside =
       a.query.dim() >= 3 && a.query.size(-3) > 1 && a.sq > 1 && a.query.stride(-3) > 0 && a.query.stride(-3) < a.query.stride(-2);
-  a.scale = o.scale ? *o.scale : a.d ? 1 / std::sqrt(static_cast<double>(a.d)) : 1;
-  check(std::isfinite(a.scale), op, "expected a finite scale, got ", a.scale);
-  check(std::isfinite(a.softcap) && a.softcap >= 0, op, "expected a finite softcap from 0 on, got ", a.softcap);
-  check_range(a.query, "scale", a.scale);
-  check_range(a.query, "softcap", a.softcap);
-  if (a.softcap != 0) {
-    const double inside = a.scale / a.softcap;  // of tanh
-    check(std::isfinite(inside), op, "expected scale / softcap to be finite, got ", a.scale, " / ", a.softcap);
-    check_range(a.query, "scale / softcap", inside);
-  }
+  a.scale = checked_scale(a.query, o.scale, o.softcap);
   if (o.sinks) {
-    a.sinks = view(op, "sinks", *o.sinks);
-    check_sinks(a.query, *a.sinks, a.batch);
+    a.sinks = checked_sinks(a.query, *o.sinks);
+    check_broadcasts(*a.sinks, a.batch);
   }
   return a;
 }

@@ -57,6 +57,12 @@ struct Call {
   bool sees_all() const { return first + sq <= 1 && last >= sk; }  ///< Does every row see every key, apart from the mask?
 };
 
+/// The scale of scores, after checks of it and of softcap.
+double checked_scale(const TensorView& query, std::optional<double> scale, double softcap);
+void check_window(const char* op, const std::vector<std::int64_t>& window);
+/// Sinks on the query's device, of its dtype or fp32; the shape is the caller's to check.
+TensorView checked_sinks(const TensorView& query, const Tensor& sinks);
+
 /// Checks the op's arguments: the same for every device.
 Call check_arguments(const char* op, const Tensor& query, const Tensor& key, const Tensor& value, const Options& options);
 

@@ -83,6 +83,24 @@ void run(at::Device device) {
   const at::Tensor scores = (at::matmul(q64, k64.mT()) / std::sqrt(64.0)).masked_fill(hidden, -INFINITY);
   compare(d, "attention logsumexp", lse, at::logsumexp(scores, {-1}), 1e-5);
 
+  // Sequences of 20 and 13 queries, 30 and 20 keys, packed; then a batch whose keys are all appended to an empty cache.
+  const auto packed = [](const at::Tensor& t) { return t[0].transpose(0, 1); };
+  const auto int32 = at::TensorOptions(device).dtype(at::kInt);
+  const auto ends = [&](std::initializer_list<int> n) { return at::tensor(at::ArrayRef<int>(n), at::kInt).to(device); };
+  const at::Tensor varlen =
+      xgemm::attention_varlen(packed(q), packed(k), packed(v), ends({0, 20, 33}), ends({0, 30, 50}), 20, 30);
+  const auto rows = [](const at::Tensor& t, std::int64_t from, std::int64_t to) { return t.slice(2, from, to); };
+  const at::Tensor second = at::scaled_dot_product_attention(rows(q64, 20, 33), rows(k64, 30, 50), rows(v64, 30, 50));
+  compare(d, "attention_varlen", varlen.slice(0, 20), packed(second), 1e-5);
+  const at::Tensor keys = at::zeros({2, 50, 4, 64}, f32), values = at::zeros({2, 50, 4, 64}, f32);
+  xgemm::SequenceOptions append;
+  append.key = k.transpose(1, 2), append.value = v.transpose(1, 2);
+  const auto [cached, cached_lse] =
+      xgemm::attention_with_cache_lse(q.transpose(1, 2), keys, values, at::zeros({2}, int32), append);
+  compare(d, "attention_with_cache", cached.transpose(1, 2), at::scaled_dot_product_attention(q64, k64, v64), 1e-5);
+  compare(d, "appended keys", keys.transpose(1, 2), k64, 0);
+  compare(d, "cache's logsumexp", cached_lse, at::logsumexp(at::matmul(q64, k64.mT()) / std::sqrt(64.0), {-1}), 1e-5);
+
   const at::Tensor trainable = at::randn({65, 190}, f32).set_requires_grad(true);
   refuses(d, "refuses to lose a grad", "xgemm::matmul: has no backward", [&] { xgemm::matmul(a, trainable); });
   refuses(d, "refuses a bad shape", "xgemm::matmul: ", [&] { xgemm::matmul(a, a); });

@@ -289,4 +289,81 @@ inline std::tuple<at::Tensor, at::Tensor> attention_lse(const at::Tensor& query,
                  options.causal_alignment, options.window, options.softcap, options.sinks, options.precision);
 }
 
+/// The optional arguments of attention_varlen and attention_with_cache, named.
+struct SequenceOptions {
+  std::optional<double> scale;                    ///< default 1 / sqrt(D)
+  bool is_causal = false;                         ///< the last query sees all keys of its sequence
+  std::array<std::int64_t, 2> window = {-1, -1};  ///< keys to the left and to the right of its own that a query sees; -1: all
+  double softcap = 0;                             ///< scores become softcap * tanh(score / softcap); 0: they stay
+  std::optional<at::Tensor> sinks;                ///< (H): the logit of one more key, without a value
+  std::optional<at::Tensor> block_table;          ///< int32 (sequences, columns): keys and values are pages (pages, page, Hkv, D)
+  std::optional<at::Tensor> seqused_k;            ///< of attention_varlen: int32 (sequences), keys in use
+  std::optional<at::Tensor> key, value;           ///< of attention_with_cache: (B, new, Hkv, D), appended
+  std::string_view precision = "highest";         ///< of float32 inputs: see matmul
+};
+
+namespace detail {
+template <class Result>
+using Varlen = Result(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                      const std::optional<at::Tensor>&, c10::SymInt, c10::SymInt, std::optional<double>, bool, at::IntArrayRef,
+                      double, const std::optional<at::Tensor>&, const std::optional<at::Tensor>&,
+                      const std::optional<at::Tensor>&, std::string_view);
+template <class Result>
+using WithCache = Result(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                         const std::optional<at::Tensor>&, const std::optional<at::Tensor>&, const std::optional<at::Tensor>&,
+                         std::optional<double>, bool, at::IntArrayRef, double, const std::optional<at::Tensor>&,
+                         std::string_view);
+
+template <class Result>
+Result varlen(const char* name, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+              const at::Tensor& cu_seq_q, const std::optional<at::Tensor>& cu_seq_k, std::int64_t max_q, std::int64_t max_k,
+              const SequenceOptions& o) {
+  static const auto op = find<Varlen<Result>>(name);
+  check_forward_only(name, query, key, value, o.sinks);
+  return op.call(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, o.scale, o.is_causal, o.window, o.softcap, o.sinks,
+                 o.seqused_k, o.block_table, o.precision);
+}
+
+template <class Result>
+Result with_cache(const char* name, const at::Tensor& query, const at::Tensor& key_cache, const at::Tensor& value_cache,
+                  const at::Tensor& cache_seqlens, const SequenceOptions& o) {
+  static const auto op = find<WithCache<Result>>(name);
+  check_forward_only(name, query, key_cache, value_cache, o.key, o.value, o.sinks);
+  return op.call(query, key_cache, value_cache, cache_seqlens, o.key, o.value, o.block_table, o.scale, o.is_causal, o.window,
+                 o.softcap, o.sinks, o.precision);
+}
+}  // namespace detail
+
+/// Attention of packed sequences: query (tokens, H, D), key and value (tokens, Hkv, D); sequence i has the rows cu_seq_q[i] to
+/// cu_seq_q[i + 1] - 1, at most max_q of them. With a block_table cu_seq_k is not read, and seqused_k gives lengths.
+inline at::Tensor attention_varlen(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                   const at::Tensor& cu_seq_q, const std::optional<at::Tensor>& cu_seq_k, std::int64_t max_q,
+                                   std::int64_t max_k, const SequenceOptions& options = {}) {
+  return detail::varlen<at::Tensor>("xgemm::attention_varlen", query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, options);
+}
+
+/// The same, with the log-sum-exp (H, tokens).
+inline std::tuple<at::Tensor, at::Tensor> attention_varlen_lse(const at::Tensor& query, const at::Tensor& key,
+                                                               const at::Tensor& value, const at::Tensor& cu_seq_q,
+                                                               const std::optional<at::Tensor>& cu_seq_k, std::int64_t max_q,
+                                                               std::int64_t max_k, const SequenceOptions& options = {}) {
+  return detail::varlen<std::tuple<at::Tensor, at::Tensor>>("xgemm::attention_varlen_lse", query, key, value, cu_seq_q, cu_seq_k,
+                                                            max_q, max_k, options);
+}
+
+/// Attention of query (B, Sq, H, D) over the first cache_seqlens[i] rows of caches (B, S, Hkv, D), or of pages, and over
+/// options.key and options.value, which are written behind these rows.
+inline at::Tensor attention_with_cache(const at::Tensor& query, const at::Tensor& key_cache, const at::Tensor& value_cache,
+                                       const at::Tensor& cache_seqlens, const SequenceOptions& options = {}) {
+  return detail::with_cache<at::Tensor>("xgemm::attention_with_cache", query, key_cache, value_cache, cache_seqlens, options);
+}
+
+/// The same, with the log-sum-exp (B, H, Sq).
+inline std::tuple<at::Tensor, at::Tensor> attention_with_cache_lse(const at::Tensor& query, const at::Tensor& key_cache,
+                                                                   const at::Tensor& value_cache, const at::Tensor& cache_seqlens,
+                                                                   const SequenceOptions& options = {}) {
+  return detail::with_cache<std::tuple<at::Tensor, at::Tensor>>("xgemm::attention_with_cache_lse", query, key_cache, value_cache,
+                                                                cache_seqlens, options);
+}
+
 }  // namespace xgemm

@@ -24,6 +24,7 @@ None, the default, follows ``torch.get_float32_matmul_precision()``.
 from torch_ext.functional._attention import attention
 from torch_ext.functional._products import addmm, gated_linear, linear, matmul, prepare
 from torch_ext.functional._reductions import amax, amin, argmax, argmin, cross_entropy, logsumexp, mean, sum
+from torch_ext.functional._sequences import attention_varlen, attention_with_cache
 from torch_ext.functional._softmax import log_softmax, scaled_masked_softmax, softmax, topk_softmax
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "argmax",
     "argmin",
     "attention",
+    "attention_varlen",
+    "attention_with_cache",
     "cross_entropy",
     "gated_linear",
     "linear",

@@ -112,8 +112,7 @@ def attention(
     """
     if dropout_p != 0:
         raise ValueError(f"xgemm::attention: expected dropout_p of 0, got {dropout_p}")
-    if isinstance(window, int):  # the dispatcher would take it twice
-        raise TypeError(f"xgemm::attention: expected window of two numbers of keys, -1 for no limit, got {window}")
+    check_window("attention", window)
     if type(attn_mask).__name__ == "CausalBias" and not is_causal:
         causal_alignment, attn_mask, is_causal = _alignment(attn_mask, query, key), None, True
     return call(
@@ -131,6 +130,12 @@ def attention(
         sinks=sinks,
         precision=default_precision() if precision is None else precision,
     )
+
+
+def check_window(op: str, window: Sequence[int]) -> None:
+    """Raises TypeError for one number, which the dispatcher would take twice."""
+    if isinstance(window, int):
+        raise TypeError(f"xgemm::{op}: expected window of two numbers of keys, -1 for no limit, got {window}")
 
 
 def _alignment(bias: Tensor, query: Tensor, key: Tensor) -> str:

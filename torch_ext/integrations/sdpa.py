@@ -7,8 +7,8 @@ torch.nn.attention.restore_flash_attention_impl()
 
 While it is active, ``aten::_scaled_dot_product_flash_attention`` and ``aten::_flash_attention_forward`` compute the
 output and the log-sum-exp here, and torch's own backward reads them. What is not served goes to the kernel that was
-registered before: dropout, ALiBi, the debug mask, packed sequences, caches, arguments that a newer torch adds, what
-torch refuses, and GPUs where xgemm has no tensor-core kernels.
+registered before: dropout, ALiBi, the debug mask, pages, arguments that a newer torch adds, what torch refuses, and
+GPUs where xgemm has no tensor-core kernels.
 """
 
 import warnings

@@ -25,6 +25,7 @@ import torch_ext
 from torch_ext.fake import widest_head
 
 NAME = "xgemm"
+WIDEST_SEQUENCES = 256  # heads that attention_varlen takes on a GPU
 EVERY_KEY = (-1, -1)
 CAUSAL = (-1, 0)
 
@@ -59,23 +60,35 @@ class RuleMask(Tensor):
         window: (left, right), -1: all keys of that side.
         alignment: row i's own key is i ("top_left") or i + key length - length ("bottom_right").
         bools: the mask if it has been made, else an empty tensor of the device.
+        documents: (batch, length), the sequence that each position is part of, where a row holds several: a query sees
+            keys of its own only. With them length and key length are equal.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl
     window: tuple[int, int]
     alignment: str
     bools: Tensor
+    documents: Tensor | None
 
     @staticmethod
-    def __new__(cls, shape: torch.Size, window: tuple[int, int], alignment: str, bools: Tensor) -> "RuleMask":
+    def __new__(
+        cls,
+        shape: torch.Size,
+        window: tuple[int, int],
+        alignment: str,
+        bools: Tensor,
+        documents: Tensor | None = None,
+    ) -> "RuleMask":
         mask = Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device=bools.device)
-        mask.window, mask.alignment, mask.bools = window, alignment, bools
+        mask.window, mask.alignment, mask.bools, mask.documents = window, alignment, bools, documents
         return mask
 
     def made(self) -> Tensor:
         """The mask as bools, made once."""
         if self.bools.dim() != 4:
             self.bools = _bools(self.shape, self.window, self.alignment, self.bools.device)
+            if self.documents is not None:
+                self.bools = self.bools & (self.documents[:, None, :, None] == self.documents[:, None, None, :])
         return self.bools
 
     @classmethod
@@ -87,11 +100,11 @@ class RuleMask(Tensor):
         return f"RuleMask({tuple(self.shape)}, window={self.window}, alignment={self.alignment!r})"
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple]:  # a compiled layer may get a mask made outside
-        return ["bools"], (self.window, self.alignment)
+        return ["bools"] + ["documents"] * (self.documents is not None), (self.window, self.alignment)
 
     @staticmethod
     def __tensor_unflatten__(inner: dict[str, Tensor], rule: tuple, shape: torch.Size, stride: tuple) -> "RuleMask":
-        return RuleMask(shape, *rule, inner["bools"])
+        return RuleMask(shape, *rule, inner["bools"], inner.get("documents"))
 
 
 def _bools(shape: Sequence[int], window: tuple[int, int], alignment: str, device: torch.device) -> Tensor:
@@ -135,6 +148,8 @@ def attention(
         is_causal: as for "sdpa", without a mask and for more than one query, query i sees the keys 0 to i.
         softcap: scores become ``softcap * tanh(scores / softcap)``.
         s_aux: (heads), one more logit for each row that has no value: attention sinks.
+        kwargs: cu_seq_lens_q, cu_seq_lens_k, max_length_q and max_length_k, as for flash attention: the batch is one
+            row of packed sequences, and each query sees keys of its own sequence only.
         position_bias: added to the scores.
 
     Returns:
@@ -142,7 +157,7 @@ def attention(
 
     Raises:
         RuntimeError: a model that declares neither sdpa nor flash attention; dropout; a paged cache; sparse indices;
-            output_attentions; and what :func:`torch_ext.attention` raises.
+            output_attentions; packed sequences in more than one row; and what :func:`torch_ext.attention` raises.
     """
     if (model := _undeclared(type(module))) is not None:
         raise RuntimeError(f'xgemm attention: {model} declares neither sdpa nor flash attention; use "eager"')
@@ -156,6 +171,7 @@ def attention(
         if kwargs.get(name) is not None:
             raise RuntimeError(f'xgemm attention: has no sparse attention, got {name}; use "sdpa"')
     length, keys = query.shape[2], key.shape[2]
+    packed = _packed(kwargs, query)
     window, alignment = EVERY_KEY, "top_left"
     if attention_mask is None:
         if length > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal):
@@ -163,6 +179,8 @@ def attention(
     elif isinstance(attention_mask, RuleMask):
         if attention_mask.bools.dim() == 4:
             attention_mask = attention_mask.bools
+        elif attention_mask.documents is not None and packed is None:
+            attention_mask = attention_mask.made()
         elif attention_mask.shape[-2:] != (length, keys) and attention_mask.window != EVERY_KEY:
             attention_mask = attention_mask.clone()  # makes the bools
         else:
@@ -171,10 +189,15 @@ def attention(
                 window = EVERY_KEY
     elif attention_mask.is_floating_point() and attention_mask.dtype is not torch.float32:
         attention_mask = attention_mask.to(query.dtype)
-    wide = max(query.shape[3], value.shape[3]) > widest_head(query.dtype)
+    widest = max(query.shape[3], value.shape[3])
+    wide = widest > widest_head(query.dtype)
+    by_sequence = packed is not None and attention_mask is None and position_bias is None and widest <= WIDEST_SEQUENCES
     if window != EVERY_KEY and (position_bias is not None or wide):
         attention_mask = _bools((1, 1, length, keys), window, alignment, query.device)
         window = EVERY_KEY
+    if packed is not None and not by_sequence:
+        same = _of_one_sequence(packed, length, keys)
+        attention_mask = same if attention_mask is None else _added(attention_mask, same)
     if position_bias is not None:
         attention_mask = _added(position_bias, attention_mask)
     if wide:
@@ -182,6 +205,10 @@ def attention(
         return output.transpose(1, 2).contiguous(), None
     if (report := module.__dict__.get("_xgemm_report")) is not None:  # of a model that torch_ext.replace swapped
         report.count("attention", None)
+    options = {"scale": scaling, "softcap": softcap or 0.0, "sinks": s_aux}
+    if by_sequence:
+        rows = [t[0].transpose(0, 1) for t in (query, key, value)]
+        return torch_ext.attention_varlen(*rows, *packed, window=window, **options)[None], None
     causal = window == CAUSAL
     output = torch_ext.attention(
         query,
@@ -189,14 +216,32 @@ def attention(
         value,
         attn_mask=attention_mask,
         is_causal=causal,
-        scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
         causal_alignment=alignment,
         window=EVERY_KEY if causal else window,
-        softcap=softcap or 0.0,
-        sinks=s_aux,
+        **options,
     )
     return output.transpose(1, 2).contiguous(), None
+
+
+def _packed(given: dict[str, object], query: Tensor) -> tuple[Tensor, Tensor, int, int] | None:
+    """The offsets of packed sequences and their longest lengths, if all are given."""
+    names = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+    if any(given.get(name) is None for name in names):
+        return None
+    if query.shape[0] != 1:
+        raise RuntimeError(
+            f"xgemm attention: expected one row of packed sequences with cu_seq_lens_q, got {query.shape[0]}"
+        )
+    starts_q, starts_k, most_q, most_k = (given[name] for name in names)
+    return starts_q.int(), starts_k.int(), int(most_q), int(most_k)
+
+
+def _of_one_sequence(packed: tuple[Tensor, Tensor, int, int], length: int, keys: int) -> Tensor:
+    """(1, 1, length, keys): whether a key is part of its query's sequence."""
+    places = zip(packed, (length, keys), strict=False)
+    ids = [torch.bucketize(torch.arange(n, device=starts.device), starts, right=True) for starts, n in places]
+    return (ids[0][:, None] == ids[1])[None, None]
 
 
 def _mask(masking: ModuleType, *args, **given) -> Tensor | None:
@@ -226,8 +271,12 @@ def _rule(
     """The mask as a rule, or None where it is more than that or may not be left out."""
     if _is_traced(attention_mask) or _is_traced(q_offset) or q_offset is None:
         return None
+    mask_function, documents = _documents(masking, mask_function)
     window, causal = _window(masking, mask_function)
-    if window is None or not (allow_is_causal_skip if causal else allow_is_bidirectional_skip):
+    if documents is not None:  # nothing is left out: layers get the mask
+        if window is None or _is_traced(documents) or documents.shape != (batch_size, kv_length) or kv_offset != 0:
+            return None
+    elif window is None or not (allow_is_causal_skip if causal else allow_is_bidirectional_skip):
         return None
     first = int(q_offset) - kv_offset  # the own key of the first query
     if first == kv_length - q_length or window == EVERY_KEY:
@@ -241,7 +290,17 @@ def _rule(
         if padding.shape[1] < seen or not padding.all():
             return None
     shape = torch.Size((batch_size, 1, q_length, kv_length))
-    return RuleMask(shape, window, alignment, torch.empty(0, dtype=torch.bool, device=device))
+    return RuleMask(shape, window, alignment, torch.empty(0, dtype=torch.bool, device=device), documents)
+
+
+def _documents(masking: ModuleType, function: Callable | None) -> tuple[Callable | None, Tensor | None]:
+    """The mask function within each packed sequence, and the sequence of each position; None: there is one."""
+    of_packed = getattr(masking, "packed_sequence_mask_function", None)
+    if of_packed is not None and getattr(function, "__code__", None) is masking.and_masks().__code__:
+        *others, last = _closed_over(function)[0]
+        if len(others) == 1 and getattr(last, "__code__", None) is of_packed(None).__code__:
+            return others[0], _closed_over(last)[0]
+    return function, None
 
 
 def _window(masking: ModuleType, function: Callable | None) -> tuple[tuple[int, int] | None, bool]:
@@ -326,7 +385,9 @@ def _say_once(text: str) -> None:
 
 
 def _added(bias: Tensor, mask: Tensor | None) -> Tensor:
-    """Both as one additive mask. No row is left without a finite number, so that none gives NaN."""
+    """Both as one mask. No row of an additive one is left without a finite number, so that none gives NaN."""
     if mask is None:
         return bias
+    if bias.dtype is torch.bool:
+        return bias & mask
     return torch.where(mask, bias, torch.finfo(bias.dtype).min) if mask.dtype is torch.bool else bias + mask
