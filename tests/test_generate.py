@@ -4,7 +4,7 @@ import pytest
 import torch
 
 pytest.importorskip("transformers")
-from examples import generate  # noqa: E402
+from examples import generate
 
 
 def test_tokens_and_log_probabilities(device: torch.device) -> None:
