@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tools.fuzz.check import CUDA_ERROR, Case, Finding, Inputs, Wrong, function, raw, several, wide
 from tools.fuzz.draw import Draw
+from tools.fuzz.ops import SEQUENCES
 
 # What else an argument of this name may be told.
 VALUES: dict[str, list[Any]] = {
@@ -34,6 +35,8 @@ VALUES: dict[str, list[Any]] = {
     "window": [[1], [], [-2, 0], [1, 2, 3], [0, 0], [1 << 62, 3], "x", None],
     "softcap": [math.nan, math.inf, -1.0, 0, "x", None],
     "prepared": [None],
+    "max_q": [-1, None, 1.5, "x", 1 << 40],
+    "max_k": [-1, None, 1.5, "x", 1 << 40],
 }
 # torch's own words, of the dispatcher for an operator, of Python for a function.
 SCHEMA = re.compile(
@@ -201,6 +204,8 @@ def run(case: Case, draw: Draw) -> Iterator[Finding]:
     torchs = outcome(TORCH.get(case.op, case.torchs), every)
     if draw.cuda and case.op == "cross_entropy" and isinstance(torchs, IndexError):
         return  # a target that is no class gives NaN
+    if draw.cuda and case.op in SEQUENCES:
+        return  # lengths that do not fit are cut there
     if isinstance(torchs, ZeroDivisionError):
         return  # no heads at all
     if isinstance(torchs, Exception):

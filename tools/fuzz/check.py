@@ -71,8 +71,8 @@ def raw(op: str) -> Callable[..., Any]:
 
 def function(op: str) -> Callable[..., Any]:
     """The documented function of an op."""
-    if op == "attention_lse":
-        return lambda **inputs: torch_ext.attention(**inputs, return_lse=True)
+    if op.endswith("_lse"):
+        return lambda **inputs: getattr(torch_ext, op.removesuffix("_lse"))(**inputs, return_lse=True)
     if op == "prepare":
         return lambda **inputs: torch_ext.prepare(**inputs).copy
     if op == "linear_prepared":

@@ -2,7 +2,8 @@
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -587,12 +588,57 @@ def least_weight(draw: Draw, dtype: torch.dtype, sk: int, precision: str) -> flo
     return info.smallest_normal
 
 
+def attention_bounds(
+    draw: Draw, query: Tensor, reference: Reference, precision: str, scale: float | None, mask: Tensor | None = None
+) -> tuple[Bound, Bound]:
+    """Of the output and the log-sum-exp of `query`, in its own dtype."""
+    dtype, sk = query.dtype, reference.sk
+    rounding = 2.0**-10 if draw.cuda and dtype is torch.float32 and precision in ("high", "medium") else 0.0
+    step, weight = accumulator(dtype)[0], least_weight(draw, dtype, sk, precision)
+    ulps = reference.score_ulps + (sk if draw.irregular else 2 * math.sqrt(sk)) + 16
+    if rounding and sk:  # of operands and weights to TF32's 11 bits
+        ulps = ulps + rounding / step * (1 + reference.slack.amax(-1, keepdim=True))
+    # A weight that underflows takes its value with it.
+    lost = weight * reference.values.clamp(min=1).sum(-2, keepdim=True)
+    error = torch.expm1((2 * step * ulps).clamp(max=80)) * reference.scale + lost
+    if dtype in HALVES:
+        # Weights that are rounded lose what is below their least normal number.
+        rounded = draw.cuda and rounds_weights(query)
+        error = 2 * error + (torch.finfo(dtype).smallest_normal if rounded else smallest(dtype, draw.device))
+        if rounds_weights(query):
+            error = error + torch.finfo(dtype).eps * reference.scale
+    # Nothing is asked where roundings decide which score is the largest, or where a score overflows.
+    open_rows = step * ulps >= 20
+    if sk:
+        if draw.cuda and dtype in HALVES:  # too large for units of log2: docs/attention.md, Range
+            open_rows = open_rows | ((reference.largest.abs() > 5e7) & reference.largest.isfinite())
+        # The CUDA kernels multiply the product by the scale: 0 times one that overflows is NaN there.
+        size = reference.products if draw.cuda and scale == 0 else reference.slack
+        largest = 1e307 if dtype is torch.float64 else 1e37
+        overflow = 0.0 if draw.theme == "special" else math.inf  # of infinite operands, or in fp64
+        open_rows = open_rows | (size.nan_to_num(0.0, overflow, 0.0).amax(-1, True) > largest)
+    # Nor whether a key that a mask hides spreads its NaN and Inf.
+    hidden = (reference.lse == -math.inf).unsqueeze(-1)
+    if mask is not None:
+        masked = ~mask if mask.dtype is torch.bool else mask == -math.inf
+        no_number = reference.unmasked.isnan() | (reference.unmasked == math.inf)
+        open_rows = open_rows | (masked & no_number).any(-1, True)
+        hidden = hidden | masked
+    hidden = hidden.expand(*hidden.shape[:-1], sk).double()
+    open_values = open_rows | (hidden @ reference.infinite.double() > 0)
+    if draw.cuda and sk and dtype is not torch.float64:  # sums may overflow before the division: docs/attention.md
+        open_values = open_values | (reference.values.sum(-2, keepdim=True) > torch.finfo(torch.float32).max)
+    unsure = torch.zeros_like(ulps).masked_fill(open_rows, math.inf)
+    unsure_values = torch.zeros_like(error).masked_fill(open_values, math.inf)
+    output = Bound(error, torch.maximum(reference.scale.nan_to_num(0.0, 0.0, 0.0), unsure_values))
+    exact = size_of(reference.lse)
+    return output, Bound(step * (2 * ulps.squeeze(-1) + 4 * exact), unsure.squeeze(-1).expand(exact.shape))
+
+
 def attention(draw: Draw, op: str = "attention") -> Case:
     inputs, batch, more = attention_inputs(draw)
     query = inputs["query"]
-    dtype, sq, sk = query.dtype, query.shape[-2], inputs["key"].shape[-2]
-    rounding = 2.0**-10 if draw.cuda and dtype is torch.float32 and inputs["precision"] in ("high", "medium") else 0.0
-    step = accumulator(dtype)[0]
+    sq = query.shape[-2]
 
     def torchs(query: Tensor, key: Tensor, value: Tensor, precision: str, **options: Any) -> Any:
         if query.dtype is torch.float64:
@@ -606,51 +652,11 @@ def attention(draw: Draw, op: str = "attention") -> Case:
         return output if op == "attention" else (output, None)
 
     def bound(**options: Any) -> Any:
-        reference = Reference(**options)
-        ulps = reference.score_ulps + (sk if draw.irregular else 2 * math.sqrt(sk)) + 16
-        if rounding and sk:  # of operands and weights to TF32's 11 bits
-            ulps = ulps + rounding / step * (1 + reference.slack.amax(-1, keepdim=True))
-        # A weight that underflows takes its value with it.
-        lost = weight * reference.values.clamp(min=1).sum(-2, keepdim=True)
-        error = torch.expm1((2 * step * ulps).clamp(max=80)) * reference.scale + lost
-        if dtype in HALVES:
-            # Weights that are rounded lose what is below their least normal number.
-            rounded = draw.cuda and rounds_weights(query)
-            error = 2 * error + (torch.finfo(dtype).smallest_normal if rounded else smallest(dtype, draw.device))
-            if rounds_weights(query):
-                error = error + torch.finfo(dtype).eps * reference.scale
-        # Nothing is asked where roundings decide which score is the largest, or where a score overflows.
-        open_rows = step * ulps >= 20
-        if sk:
-            if draw.cuda and dtype in HALVES:  # too large for units of log2: docs/attention.md, Range
-                open_rows = open_rows | ((reference.largest.abs() > 5e7) & reference.largest.isfinite())
-            # The CUDA kernels multiply the product by the scale: 0 times one that overflows is NaN there.
-            size = reference.products if draw.cuda and options["scale"] == 0 else reference.slack
-            largest = 1e307 if dtype is torch.float64 else 1e37
-            overflow = 0.0 if draw.theme == "special" else math.inf  # of infinite operands, or in fp64
-            open_rows = open_rows | (size.nan_to_num(0.0, overflow, 0.0).amax(-1, True) > largest)
-        # Nor whether a key that a mask hides spreads its NaN and Inf.
-        mask = options.get("attn_mask")
-        hidden = (reference.lse == -math.inf).unsqueeze(-1)
-        if mask is not None:
-            masked = ~mask if mask.dtype is torch.bool else mask == -math.inf
-            no_number = reference.unmasked.isnan() | (reference.unmasked == math.inf)
-            open_rows = open_rows | (masked & no_number).any(-1, True)
-            hidden = hidden | masked
-        hidden = hidden.expand(*hidden.shape[:-1], sk).double()
-        open_values = open_rows | (hidden @ reference.infinite.double() > 0)
-        if draw.cuda and sk and dtype is not torch.float64:  # sums may overflow before the division: docs/attention.md
-            open_values = open_values | (reference.values.sum(-2, keepdim=True) > torch.finfo(torch.float32).max)
-        unsure = torch.zeros_like(ulps).masked_fill(open_rows, math.inf)
-        unsure_values = torch.zeros_like(error).masked_fill(open_values, math.inf)
-        output = Bound(error, torch.maximum(reference.scale.nan_to_num(0.0, 0.0, 0.0), unsure_values))
-        if op == "attention":
-            return output
-        exact = size_of(reference.lse)
-        return output, Bound(step * (2 * ulps.squeeze(-1) + 4 * exact), unsure.squeeze(-1).expand(exact.shape))
+        given = (options["precision"], options["scale"], options.get("attn_mask"))
+        output, lse = attention_bounds(draw, query, Reference(**options), *given)
+        return output if op == "attention" else (output, lse)
 
     case = Case(op, inputs, torchs, bound)
-    weight = least_weight(draw, dtype, sk, inputs["precision"])
     full = "attn_mask" not in inputs and "is_causal" not in inputs
     in_front = query.dim() > 2 and len(batch) + 2 == query.dim()
     if op == "attention" and full and not more and in_front and sq > 1:
@@ -660,6 +666,114 @@ def attention(draw: Draw, op: str = "attention") -> Case:
 
 def attention_lse(draw: Draw) -> Case:
     return attention(draw, "attention_lse")
+
+
+def sequences_of(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Query, key and value of each sequence, (heads, rows, columns)."""
+    table, used = inputs.get("block_table"), inputs.get("seqused_k", inputs.get("cache_seqlens"))
+    keys, values = (inputs.get(name, inputs.get(f"{name}_cache")) for name in ("key", "value"))
+    starts = inputs.get("cu_seq_q")
+    for i in range(len(inputs["query"]) if starts is None else len(starts) - 1):
+        q = inputs["query"][i] if starts is None else inputs["query"][starts[i] : starts[i + 1]]
+        if table is not None:
+            rows = [t[table[i].long()].flatten(0, 1) for t in (keys, values)]
+        elif starts is None:
+            rows = [t[i] for t in (keys, values)]
+        else:
+            rows = [t[inputs["cu_seq_k"][i] : inputs["cu_seq_k"][i + 1]] for t in (keys, values)]
+        rows = [t if used is None else t[: used[i]] for t in rows]
+        yield q.transpose(0, 1), *(t.transpose(0, 1) for t in rows)
+
+
+def sequences(op: str) -> Callable[[Draw], Case]:
+    """A call of attention_varlen or attention_with_cache that appends nothing, which would write to an input."""
+    packed, with_lse = op.startswith("attention_varlen"), op.endswith("_lse")
+
+    def draw_case(draw: Draw) -> Case:
+        def int32(numbers: Sequence) -> Tensor:
+            return torch.tensor(numbers, dtype=torch.int32, device=draw.device)
+
+        dtype, count = draw.dtype(), draw.rng.randint(1, 3)
+        shared, group = draw.rng.randint(1, 2), draw.choice([1, 1, 2, 4])
+        d, dv = (min(draw.size(130), 130) for _ in "dv")
+        keys = [min(draw.size(130), 130) for _ in range(count)]
+        queries = [min(draw.size(70), 70) for _ in range(count)] if packed else [draw.size(20)] * count
+        heads, most = shared * group, max(keys)
+        inputs: Inputs = {
+            "query": draw.tensor([sum(queries), heads, d] if packed else [count, queries[0], heads, d], dtype),
+            "precision": draw.choice(PRECISIONS),
+            "scale": draw.choice([None, 0.1, 1.0]),
+        }
+        if packed:
+            inputs |= {"cu_seq_q": int32([0, *accumulate(queries)]), "cu_seq_k": None}
+            inputs |= {"max_q": max(queries), "max_k": most}
+        lengths, names = "seqused_k" if packed else "cache_seqlens", ("key", "value")
+        names = names if packed else tuple(f"{name}_cache" for name in names)
+        if draw.chance(0.5):
+            page = draw.choice([1, 3, 16])
+            columns = max(1, -(-most // page))
+            pages = draw.rng.randint(1, count * columns)
+            rows = [pages, page]
+            table = [[draw.rng.randrange(pages) for _ in range(columns)] for _ in range(count)]
+            inputs |= {"block_table": int32(table), lengths: int32(keys)}
+        elif packed:
+            rows = [sum(keys)]
+            inputs["cu_seq_k"] = int32([0, *accumulate(keys)])
+        else:
+            rows = [count, most]
+            inputs[lengths] = int32(keys)
+        inputs |= {names[0]: draw.tensor([*rows, shared, d], dtype), names[1]: draw.tensor([*rows, shared, dv], dtype)}
+        if draw.theme != "special" and draw.chance(0.6):
+            inputs["is_causal"] = draw.chance(0.5)
+            inputs["window"] = tuple(draw.choice([-1, -1, 0, draw.rng.randint(0, max(most, 1))]) for _ in range(2))
+            inputs["softcap"] = draw.choice([0.0, 0.0, 30.0])
+            inputs["sinks"] = draw.tensor([heads], draw.choice([dtype, torch.float32]))
+        names_of_options = ("is_causal", "scale", "window", "softcap", "sinks")
+
+        def references(given: Inputs) -> list[Reference]:
+            options = {name: given[name] for name in names_of_options if given.get(name) is not None}
+            return [
+                Reference(*one, enable_gqa=True, causal_alignment="bottom_right", **options)
+                for one in sequences_of(given)
+            ]
+
+        def joined(outputs: Sequence[Tensor], lses: Sequence[Tensor]) -> Any:
+            outputs = [t.transpose(0, 1) for t in outputs]
+            if packed:
+                results = torch.cat(outputs), torch.cat(list(lses), 1)
+            else:
+                results = torch.stack(outputs), torch.stack(list(lses))
+            return results if with_lse else results[0]
+
+        def torchs(**given: Any) -> Any:
+            if given["query"].dtype is not torch.float64:
+                return (None, None) if with_lse else None
+            found = references(given)
+            return joined([r.output for r in found], [r.lse for r in found])
+
+        def bound(**given: Any) -> Any:
+            own, found = list(sequences_of(inputs)), references(given)
+            bounds = [
+                attention_bounds(draw, one[0], r, inputs["precision"], inputs["scale"])
+                for one, r in zip(own, found, strict=True)
+            ]
+
+            def of(what: str) -> Any:
+                def expanded(b: Bound, like: Tensor) -> Tensor:
+                    return torch.as_tensor(getattr(b, what), dtype=torch.float64, device=like.device).expand(like.shape)
+
+                outputs = [expanded(b, r.output) for (b, _), r in zip(bounds, found, strict=True)]
+                return joined(outputs, [expanded(b, r.lse) for (_, b), r in zip(bounds, found, strict=True)])
+
+            error, size = of("error"), of("size")
+            return tuple(map(Bound, error, size)) if with_lse else Bound(error, size)
+
+        return Case(op, inputs, torchs, bound)
+
+    return draw_case
+
+
+SEQUENCES = [f"attention_{op}{lse}" for op in ("varlen", "with_cache") for lse in ("", "_lse")]
 
 
 OPS: dict[str, Callable[[Draw], Case]] = {
@@ -679,4 +793,5 @@ OPS: dict[str, Callable[[Draw], Case]] = {
     "topk_softmax": topk_softmax,
     "attention": attention,
     "attention_lse": attention_lse,
+    **{op: sequences(op) for op in SEQUENCES},
 }
