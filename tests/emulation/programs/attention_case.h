@@ -5,6 +5,7 @@
 #include <random>
 
 #include "attention/arguments.h"
+#include "attention/mma/arguments.h"
 #include "check.h"
 
 namespace xgemm::attention {
@@ -61,5 +62,19 @@ inline Arguments last_batch(Arguments a) {
   a.batch_sizes[0] = 1, a.batches = a.batch_sizes[1];
   return a;
 }
+
+// Launches that no case makes, for programs that do not link them: the host code of a family refers to all of its kernels.
+[[gnu::weak]] void launch_sequence_list(const WithSequences<TileArguments>&, SequenceItem*, cudaStream_t) { std::abort(); }
+[[gnu::weak]] void launch_merge(DType, const WithSequences<TileArguments>&, std::int64_t, cudaStream_t) { std::abort(); }
+[[gnu::weak]] void launch_mma_sequences_half(bool, int, const WithSequences<MmaArguments>&, unsigned, cudaStream_t) {
+  std::abort();
+}
+[[gnu::weak]] void launch_mma_sequences_bf16(bool, int, const WithSequences<MmaArguments>&, unsigned, cudaStream_t) {
+  std::abort();
+}
+[[gnu::weak]] void launch_wgmma_sequences_half(int, const WithSequences<TileArguments>&, int, cudaStream_t) { std::abort(); }
+[[gnu::weak]] void launch_wgmma_sequences_bf16(int, const WithSequences<TileArguments>&, int, cudaStream_t) { std::abort(); }
+[[gnu::weak]] void launch_wide_half(bool, const TileArguments&, int, cudaStream_t) { std::abort(); }
+[[gnu::weak]] void launch_wide_bf16(bool, const TileArguments&, int, cudaStream_t) { std::abort(); }
 
 }  // namespace xgemm::attention

@@ -158,7 +158,8 @@ Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, co
 #else
   launch_mma(*plan, a, s, memory.data(), nullptr);
 #endif
-  r.tile += std::to_string(plan->tiles.tile) + (plan->listed ? " listed" : " direct") + (plan->tiles.through_memory ? " split" : "");
+  r.tile +=
+      std::to_string(plan->tiles.tile) + (plan->listed ? " listed" : " direct") + (plan->tiles.through_memory ? " split" : "");
 #endif
   return r;
 }
@@ -190,8 +191,8 @@ void append(const SequenceCase& c, const Operands& x, const Buffer<T>& new_keys,
   const int width = c.d % 8 == 0 && c.dv % 8 == 0 ? 16 / static_cast<int>(sizeof(T)) : 1;
   const auto operand = [&](const Buffer<T>& from, const Buffer<T>& to, int columns) {
     const std::int64_t head = columns / width, row = c.key_heads * head;
-    return AppendArguments::Operand{from.data(), to.data(), c.appended * row, row, head, 1, c.page_rows * row, row, head, 1,
-                                    Divider::of(head)};
+    return AppendArguments::Operand{from.data(), to.data(), c.appended * row, row, head, 1, c.page_rows * row, row,
+                                    head,        1,         Divider::of(head)};
   };
   a.operands[0] = operand(new_keys, key, c.d), a.operands[1] = operand(new_values, value, c.dv);
   for (int i : {0, 1}) a.words[i] = std::int64_t{c.sequences} * c.appended * c.key_heads * (i == 0 ? c.d : c.dv) / width;
@@ -207,7 +208,8 @@ void check(const SequenceCase& c) {
   const std::int64_t q_rows = (c.packed > 0 ? 1 : c.sequences) * std::int64_t{x.q_rows},
                      k_rows = c.packed == 2 ? x.k_rows : std::int64_t{x.pages} * c.page_rows;
   const Buffer<T> query = random_numbers<T>(place(q_rows * heads * c.d), c.seed);
-  Buffer<T> key(place(k_rows * c.key_heads * c.d), static_cast<T>(NAN)), value(place(k_rows * c.key_heads * c.dv), static_cast<T>(NAN));
+  Buffer<T> key(place(k_rows * c.key_heads * c.d), static_cast<T>(NAN)),
+      value(place(k_rows * c.key_heads * c.dv), static_cast<T>(NAN));
   const Buffer<T> keys = random_numbers<T>(place(std::int64_t{x.k_rows} * c.key_heads * c.d), c.seed + 1),
                   values = random_numbers<T>(place(std::int64_t{x.k_rows} * c.key_heads * c.dv), c.seed + 2);
   const int bad = c.poisoned ? static_cast<int>(random() % place(c.sequences)) : -1;
@@ -215,7 +217,8 @@ void check(const SequenceCase& c) {
     for (int i = 0; i < c.sequences; ++i)
       for (int row = 0; row < x.sk[place(i)]; ++row) {
         const std::int64_t from = x.k_offsets[place(i)] + row, to = row_of(c, at, i, row);
-        for (int n = 0; n < c.key_heads * c.d; ++n) k[place(to * c.key_heads * c.d + n)] = keys[place(from * c.key_heads * c.d + n)];
+        for (int n = 0; n < c.key_heads * c.d; ++n)
+          k[place(to * c.key_heads * c.d + n)] = keys[place(from * c.key_heads * c.d + n)];
         for (int n = 0; n < c.key_heads * c.dv; ++n)
           v[place(to * c.key_heads * c.dv + n)] = i == bad ? static_cast<T>(NAN) : values[place(from * c.key_heads * c.dv + n)];
       }
@@ -246,7 +249,8 @@ void check(const SequenceCase& c) {
         double largest = sink, sum = 0;
         for (int k = begin; k < end; ++k) {
           double score = scale * dot(all_queries.data() + (row * heads + h) * c.d,
-                                     all_keys.data() + ((x.k_offsets[place(i)] + k) * c.key_heads + kv) * c.d, c.d).sum;
+                                     all_keys.data() + ((x.k_offsets[place(i)] + k) * c.key_heads + kv) * c.d, c.d)
+                                     .sum;
           if (c.softcap != 0) score = c.softcap * std::tanh(score / c.softcap);
           weights[place(k)] = score, largest = std::max(largest, score);
         }
@@ -266,7 +270,8 @@ void check(const SequenceCase& c) {
             continue;
           }
           expected[at] = begin == end ? 0 : sums[place(y)] / sum;
-          allowed[at] = begin == end ? 0 : magnitudes[place(y)] / sum * 1.5 * epsilon + std::abs(expected[at]) * epsilon + 0x1p-23;
+          allowed[at] =
+              begin == end ? 0 : magnitudes[place(y)] / sum * 1.5 * epsilon + std::abs(expected[at]) * epsilon + 0x1p-23;
         }
       }
   require_close(r.output, expected, allowed, "output");
@@ -286,7 +291,8 @@ void check(const SequenceCase& c) {
   for (int j = 0; j < c.columns; ++j) y.table.push_back(c.columns - 1 - j);
   const std::int64_t first_row = c.packed > 0 ? x.q_offsets[place(i)] : std::int64_t{i} * c.max_q;
   const std::int64_t rows_alone = c.packed == 2 ? y.k_rows : std::int64_t{y.pages} * c.page_rows;
-  Buffer<T> query_alone(place(std::int64_t{y.q_rows} * heads * c.d)), key_alone(place(rows_alone * c.key_heads * c.d), static_cast<T>(NAN)),
+  Buffer<T> query_alone(place(std::int64_t{y.q_rows} * heads * c.d)),
+      key_alone(place(rows_alone * c.key_heads * c.d), static_cast<T>(NAN)),
       value_alone(place(rows_alone * c.key_heads * c.dv), static_cast<T>(NAN));
   std::copy_n(query.data() + first_row * heads * c.d, query_alone.size(), query_alone.data());
   for (int row = 0; row < y.sk[0]; ++row) {
@@ -306,8 +312,8 @@ int main() {
   SequenceCase c;
   int failed = 0;
   while (std::cin >> c.seed >> c.sm_count >> c.sequences >> c.key_heads >> c.group >> c.d >> c.dv >> c.packed >> c.page_rows >>
-         c.columns >> c.appended >> c.max_q >> c.max_k >> c.left >> c.right >> c.softcap >> c.sinks >> c.invariant >> c.poisoned >>
-         c.lengths)
+         c.columns >> c.appended >> c.max_q >> c.max_k >> c.left >> c.right >> c.softcap >> c.sinks >> c.invariant >>
+         c.poisoned >> c.lengths)
     failed += run_checks([&] { check(c); });
   return failed;
 }
@@ -315,11 +321,9 @@ int main() {
 // The other dtype runs the same code; dense calls are not made.
 namespace xgemm::attention {
 #ifdef FAMILY_WGMMA
-void launch_wgmma_sequences_bf16(int, const WithSequences<TileArguments>&, int, cudaStream_t) { std::abort(); }
 void launch_wgmma_half(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
 void launch_wgmma_bf16(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
 #elif !defined FAMILY_SIMT
-void launch_mma_sequences_bf16(bool, int, const WithSequences<MmaArguments>&, unsigned, cudaStream_t) { std::abort(); }
 void launch_mma_half(int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
 void launch_mma_bf16(int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
 void launch_many_rows_half(int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }

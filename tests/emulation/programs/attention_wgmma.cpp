@@ -266,9 +266,6 @@ void launch_many_rows_bf16(int, bool, const MmaArguments&, unsigned, cudaStream_
 void launch_wgmma_half(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
 #ifdef WIDE
 void launch_wgmma_bf16(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
-#else
-void launch_wide_half(bool, const TileArguments&, int, cudaStream_t) { std::abort(); }
-void launch_wide_bf16(bool, const TileArguments&, int, cudaStream_t) { std::abort(); }
 #endif
 #endif
 }  // namespace xgemm::attention
