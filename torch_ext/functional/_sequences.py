@@ -110,11 +110,10 @@ def attention_varlen(
         same on the CPU; on CUDA they are not written.
 
     Raises:
-        RuntimeError: shapes that do not fit, a head size over 256 (on the CPU 576), a scale or softcap that is not finite, offsets,
-            lengths or a table not of int32; on the CPU also offsets that decrease, lengths over max_q or max_k, pages
-            that do not exist. On CUDA these cannot be known without waiting for the device: a range ends where the
-            tensor, max_q or max_k does, and a page that does not exist holds zeros. And what
-            :mod:`torch_ext.functional` lists.
+        RuntimeError: shapes that do not fit, wider heads, a scale or softcap that is not finite, offsets, lengths or a
+            table not of int32; on the CPU also offsets that decrease, lengths over max_q or max_k, pages that do not
+            exist. On CUDA these cannot be known without waiting for the device: a range ends where the tensor, max_q
+            or max_k does, and a page that does not exist holds zeros. And what :mod:`torch_ext.functional` lists.
         TypeError: a window that is one number.
         ValueError: an unknown precision.
 
