@@ -93,6 +93,16 @@ def test_autograd_sees_the_writing(device: torch.device) -> None:
         torch_ext.attention_with_cache(q, *(t.clone() for t in caches), none, key=q, value=q)
 
 
+def test_lazily_negated_tensors(device: torch.device) -> None:
+    negated = torch.complex(*(randn(1, 3, 2, 8, device=device) for _ in "ri")).conj().imag
+    plain, lengths = negated.clone(), int32([3], device)
+    assert negated.is_neg() and not plain.is_neg()
+    for call in (torch.ops.xgemm.attention_with_cache, torch_ext.attention_with_cache):
+        assert torch.equal(call(negated, negated, negated, lengths), call(plain, plain, plain, lengths))
+        with pytest.raises(RuntimeError, match=r"^xgemm::attention_with_cache: expected caches to write to"):
+            call(plain, negated, plain, lengths - 1, key=plain[:, :1], value=plain[:, :1])
+
+
 def test_compiled_appending(device: torch.device) -> None:
     def step(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         return torch_ext.attention_with_cache(q * 2, k, v, lengths, key=q, value=q, is_causal=True) + 1

@@ -192,7 +192,7 @@ def no_names(folder: Path) -> Iterator[dict]:
     yield {}
 
 
-OPERATORS = ("matmul", "attention", "reduce", "softmax", "topk_softmax", "cross_entropy")
+OPERATORS = ("matmul", "attention", "serving", "reduce", "softmax", "topk_softmax", "cross_entropy")
 NAMES = {
     "python": names_of_python,
     "distributed": names_of_distributed,

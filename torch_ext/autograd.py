@@ -52,6 +52,22 @@ def written(*caches: torch.Tensor) -> None:
     torch.autograd.graph.increment_version([x for x in caches if not x.is_inference()])
 
 
+def _register_negated(name: str) -> None:
+    """A lazy negation (``z.conj().imag``) is made before the call; torch's fallback can do this for plain ops only."""
+    op = getattr(torch.ops.xgemm, name).default
+
+    def negated(*args, **kwargs):
+        if kwargs.get("key") is not None and any(cache.is_neg() for cache in args[1:3]):
+            raise RuntimeError(f"{op._schema.name}: expected caches to write to, got a lazily negated one")
+
+        def made(value: object) -> object:
+            return value.resolve_neg() if isinstance(value, torch.Tensor) else value
+
+        return op(*map(made, args), **{key: made(value) for key, value in kwargs.items()})
+
+    _library.impl(name, negated, "Negative")
+
+
 def _register(name: str) -> None:
     op = getattr(torch.ops.xgemm, name).default
 
@@ -67,3 +83,5 @@ def _register(name: str) -> None:
 
 for _name in DIFFERENTIABLE:
     _register(_name)
+for _name in ("attention_with_cache", "attention_with_cache_lse"):
+    _register_negated(_name)

@@ -670,8 +670,8 @@ def attention_lse(draw: Draw) -> Case:
 
 def sequences_of(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Query, key and value of each sequence, (heads, rows, columns)."""
-    table, used = inputs.get("block_table"), inputs.get("seqused_k", inputs.get("cache_seqlens"))
-    keys, values = (inputs.get(name, inputs.get(f"{name}_cache")) for name in ("key", "value"))
+    table, used = inputs.get("block_table"), inputs.get("cache_seqlens", inputs.get("seqused_k"))
+    keys, values = (inputs.get(f"{name}_cache", inputs.get(name)) for name in ("key", "value"))
     starts = inputs.get("cu_seq_q")
     for i in range(len(inputs["query"]) if starts is None else len(starts) - 1):
         q = inputs["query"][i] if starts is None else inputs["query"][starts[i] : starts[i + 1]]

@@ -86,10 +86,10 @@ def attention_varlen(
     query i's own key is i + m - n: the last query sees all keys where the mask is causal.
 
     Args:
-        query: (Tq, H, D), float32, float16, bfloat16 or float64; D up to 256.
+        query: (Tq, H, D), float32, float16, bfloat16 or float64; D up to 256, on the CPU 576.
         key: (Tk, Hkv, D); Hkv divides H, and neighbouring query heads share a key head. With block_table
             (pages, page size, Hkv, D).
-        value: as key with head size Dv up to 256. All three of one dtype and device.
+        value: as key with head size Dv, up to as much. All three of one dtype and device.
         cu_seq_q: (N + 1), int32: sequence i has the queries cu_seq_q[i] to cu_seq_q[i + 1] - 1; it may have none.
         cu_seq_k: the same for keys; not read, and may be None, with block_table.
         max_q, max_k: no sequence has more queries or keys.
@@ -110,11 +110,10 @@ def attention_varlen(
         same on the CPU; on CUDA they are not written.
 
     Raises:
-        RuntimeError: shapes that do not fit, a head size over 256, a scale or softcap that is not finite, offsets,
-            lengths or a table not of int32; on the CPU also offsets that decrease, lengths over max_q or max_k, pages
-            that do not exist. On CUDA these cannot be known without waiting for the device: a range ends where the
-            tensor, max_q or max_k does, and a page that does not exist holds zeros. And what
-            :mod:`torch_ext.functional` lists.
+        RuntimeError: shapes that do not fit, wider heads, a scale or softcap that is not finite, offsets, lengths or a
+            table not of int32; on the CPU also offsets that decrease, lengths over max_q or max_k, pages that do not
+            exist. On CUDA these cannot be known without waiting for the device: a range ends where the tensor, max_q
+            or max_k does, and a page that does not exist holds zeros. And what :mod:`torch_ext.functional` lists.
         TypeError: a window that is one number.
         ValueError: an unknown precision.
 
@@ -204,10 +203,10 @@ def attention_with_cache(
     all keys where the mask is causal. Lengths and tables are read on the device, so one CUDA graph serves every step.
 
     Args:
-        query: (B, Sq, H, D), float32, float16, bfloat16 or float64; D up to 256.
+        query: (B, Sq, H, D), float32, float16, bfloat16 or float64; D up to 256, on the CPU 576.
         key_cache: (B, S, Hkv, D); Hkv divides H, and neighbouring query heads share a key head. With block_table
             (pages, page size, Hkv, D).
-        value_cache: as key_cache with head size Dv up to 256. All of one dtype and device.
+        value_cache: as key_cache with head size Dv, up to as much. All of one dtype and device.
         cache_seqlens: (B), int32: how many rows of its cache each sequence has, before anything is appended. It stays
             as it is.
         key: (B, new, Hkv, D), written to the cache behind these rows and then seen; new need not be Sq.
