@@ -136,7 +136,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), BAD, ids=str)
+@pytest.mark.parametrize(("change", "message"), BAD, ids=[message for _, message in BAD])
 def test_errors(change: dict, message: str) -> None:
     """In one line, and before anything is written."""
     given = {"query": randn(2, 1, 4, 8), "key_cache": randn(2, 6, 2, 8), "value_cache": randn(2, 6, 2, 8)}

@@ -126,7 +126,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), BAD, ids=str)
+@pytest.mark.parametrize(("change", "message"), BAD, ids=[message for _, message in BAD])
 def test_errors(change: dict, message: str) -> None:
     """In one line, and of the shapes and dtypes while tracing, too."""
     given = {"query": randn(5, 4, 8), "key": randn(7, 2, 8), "value": randn(7, 2, 8), "max_q": 3, "max_k": 4}

@@ -45,6 +45,13 @@ class Elsewhere(torch.Tensor):
         raise RuntimeError(f"{func} on a tensor of TorchOnCpu, outside of it")
 
 
+def written_by(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that an operator writes to, by name."""
+    given = {a.name: x for a, x in zip(func._schema.arguments, args, strict=False)} | kwargs
+    written = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    return {name: given[name] for name in written if name in given}
+
+
 class TorchOnCpu(TorchDispatchMode):
     """Inside, operators of torch compute on the CPU, whatever device they are asked for; ours run on the device.
 
@@ -71,6 +78,7 @@ class TorchOnCpu(TorchDispatchMode):
         kwargs = kwargs or {}
         given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Elsewhere)]
         device = given[0].device if given else None
+        before = written_by(func, args, kwargs)
         if func.namespace in OURS:
             args, kwargs = tree_map_only(Elsewhere, self.upload, (args, kwargs))
         else:
@@ -84,6 +92,9 @@ class TorchOnCpu(TorchDispatchMode):
         result = func(*args, **kwargs)
         if func.namespace in OURS:
             self.kept.append((args, kwargs, result))
+            for name, x in written_by(func, args, kwargs).items():
+                if isinstance(before[name], Elsewhere):  # with the room around it, where nothing may have been written
+                    before[name].here.untyped_storage().copy_(x.untyped_storage())
         written = {id(x.here): x for x in given}  # an operator may return what it has written to
 
         def send(x: torch.Tensor) -> torch.Tensor:

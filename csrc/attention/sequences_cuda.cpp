@@ -116,7 +116,8 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& a, const Se
     return true;
   };
   const bool few = problem.sq * problem.group <= kMmaRows && !problem.batch_invariant;
-  if (cores.wgmma && !few)
+  // In batch-invariant mode packed keys have the order of additions of pages, which wgmma/ does not read.
+  if (cores.wgmma && !few && !problem.batch_invariant)
     if (const std::optional<SequencePlan> plan = plan_wgmma_sequences(problem, s); plan && launch(*plan, true)) return true;
   if (!cores.mma) return false;
   const std::optional<SequencePlan> plan = plan_mma_sequences(problem, s, static_cast<std::int64_t>(gpu.smem_per_block));
