@@ -24,13 +24,13 @@ inline bool gemv_is_exact(const Problem& p) {
 }
 
 struct GemvPlan {
-  GemvKernel kernel{};
-  std::int64_t chunk{}, chunks{};  ///< gemv: as SimtPlan has them
-  std::int64_t splits{};  ///< gemv: blocks that share a tile's chunks; sweep: blocks of a cluster, which share a tile's k
-  std::int64_t tiles{};   ///< sweep: of all batches
-  std::int64_t workspace_bytes{};
-  bool many{};       ///< sweep: several blocks an SM, of half as many warps
-  double seconds{};  ///< predicted
+  GemvKernel kernel;
+  std::int64_t chunk, chunks;  ///< gemv: as SimtPlan has them
+  std::int64_t splits;         ///< gemv: blocks that share a tile's chunks; sweep: blocks of a cluster, which share a tile's k
+  std::int64_t tiles;          ///< sweep: of all batches
+  std::int64_t workspace_bytes;
+  bool many;       ///< sweep: several blocks an SM, of half as many warps
+  double seconds;  ///< predicted
 };
 
 /// gemv/dot.cuh: is its large operand B (else A)?

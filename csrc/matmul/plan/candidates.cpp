@@ -10,6 +10,32 @@
 namespace xgemm::matmul {
 namespace {
 
+/// Calls f(tile, info) for the tiles that `forced` does not leave out.
+template <class Tile, std::size_t kCount, class F>
+void each_tile(const Tiles<kCount>& tiles, std::string_view forced, const F& f) {
+  for (std::size_t i = 0; i < kCount; ++i)
+    if (!leaves_out_tile(forced, tiles[i].name)) f(static_cast<Tile>(i), tiles[i]);
+}
+
+/// Calls f(splits, each) for 1, 2, 4 ... splits of `units`, `each` units long.
+template <class F>
+void each_halving(std::int64_t units, const F& f) {
+  for (std::int64_t each = units;; each = ceil_div(each, 2)) {
+    f(ceil_div(units, each), each);
+    if (each == 1) return;
+  }
+}
+
+/// Keeps the candidate of least time; of equal ones the first.
+template <class FamilyPlan>
+struct Least {
+  std::optional<FamilyPlan> best;
+  void offer(const FamilyPlan& plan) {
+    if (!best || plan.seconds < best->seconds) best = plan;
+  }
+  void consider(FamilyPlan plan, double us) { plan.seconds = 1e-6 * us, offer(plan); }
+};
+
 // CUDA cores. A launch; the time of loads by element relative to vectors.
 constexpr double kSimtLaunch = 3.42, kSimtElements = 2;
 constexpr double kGemvLaunch = 4.3, kDotLaunch = 1.2, kSweepLaunch = 2.45;
@@ -20,6 +46,7 @@ constexpr double kDotWarpBytes = 3.3e9;              // per second: a warp of do
 constexpr double kDotStaged = 1.5, kDotCopy = 3.0;   // dot whose small operand is copied to shared memory: time; microseconds
 constexpr double kDotLine = 0.06, kDotRow = 0.0248;  // of an SM: a warp's start; its lanes' sum of each row
 constexpr double kSweepExactRow = 0.416;             // of an SM: a tile's row if each product's rounding is kept
+constexpr double kSweepBlocksForMemory = 25.4;       // fewer do not reach the memory's rate
 
 GemvPlan offer_gemv(const Question& q) {
   const Problem& p = q.p;
@@ -30,11 +57,12 @@ GemvPlan offer_gemv(const Question& q) {
   const double stage = kGemvStage * (1 + ((of_b ? q.quads_b : q.quads_a) ? 0 : 16 / q.size) +
                                      (one || (small.k_stride == 1 && (of_b ? q.quads_a : q.quads_b)) ? 0 : kGemvOfX));
   const std::int64_t tiles = ceil_div(std::max(p.m, p.n), 32) * p.batches, planes = gemv_is_exact(p) ? 2 : 1;
-  GemvPlan plan{.chunk = q.chunk, .chunks = q.chunks};
+  GemvPlan plan{};
+  plan.chunk = q.chunk, plan.chunks = q.chunks;
   Least<GemvPlan> least;
-  each_halving(q.chunks, [&](std::int64_t splits, std::int64_t each) {
+  each_halving(plan.chunks, [&](std::int64_t splits, std::int64_t each) {
     const double waves = std::max(1.0, static_cast<double>(tiles * splits) / static_cast<double>(kBlocksPerSm * q.gpu.sm_count));
-    const auto stages = static_cast<double>(ceil_div(each, kWarps) * ceil_div(std::min(p.k, q.chunk) * size, kStageBytes));
+    const auto stages = static_cast<double>(ceil_div(each, kWarps) * ceil_div(std::min(p.k, plan.chunk) * size, kStageBytes));
     plan.splits = splits;
     plan.workspace_bytes = splits > 1 ? planes * p.batches * p.m * p.n * plan.chunks * accumulator_bytes(p.dtype) : 0;
     least.consider(plan, kGemvLaunch + (splits > 1 ? kNextLaunch : 0) +
@@ -51,7 +79,8 @@ GemvPlan offer_dot(const Question& q) {
   const double warps = all * (p.k <= kDotShort ? dot_lanes(p.k) / 32.0 : dot_warps(lines, p.k));
   const double slower = stages ? kDotStaged : strided ? 4 * kDotStaged : 1;
   const double rate = std::min(q.machine.read_bytes / slower, warps * kDotWarpBytes);
-  GemvPlan plan{.kernel = GemvKernel::dot, .chunk = q.chunk, .chunks = q.chunks, .splits = 1};
+  GemvPlan plan{};
+  plan.kernel = GemvKernel::dot, plan.chunk = q.chunk, plan.chunks = q.chunks, plan.splits = 1;
   plan.seconds = 1e-6 * (kDotLaunch + (stages ? kDotCopy : 0) +
                          std::max(1e6 * 4 * all * static_cast<double>(p.k) / rate,
                                   warps / q.gpu.sm_count * (kDotLine + static_cast<double>(rows) * kDotRow)));
@@ -66,20 +95,20 @@ GemvPlan offer_sweep(const Question& q) {
   plan.kernel = GemvKernel::sweep, plan.splits = sweep_splits(lines, p.k);
   plan.tiles = ceil_div(lines, std::int64_t{kSweepColumns}) * p.batches;
   plan.many = plan.tiles * plan.splits > (plan.splits == 1 ? 1 : 2) * q.gpu.sm_count;
+  const double busy = std::min(1.0, static_cast<double>(plan.tiles * plan.splits) / kSweepBlocksForMemory);
   const double exact =
       p.k <= kSweepExact ? static_cast<double>(ceil_div(plan.tiles, q.gpu.sm_count) * std::min(p.m, p.n)) * kSweepExactRow : 0;
-  plan.seconds = 1e-6 * (kSweepLaunch + exact + q.move(of_b ? q.bytes_b : q.bytes_a));
+  plan.seconds = 1e-6 * (kSweepLaunch + exact + q.move(of_b ? q.bytes_b : q.bytes_a) / busy);
   return plan;
 }
 
 constexpr double kFp64Launch = 1.12, kFp64Split = 0.0347;  // a launch; the last launch reads the sums of a split
 // mma: a launch; more of a k-block (times that) for an operand whose rows are loaded through registers by element, by 4 bytes a
-// quarter of it, by 8 an eighth; CTAs that meet wait as long as a launch takes.
-constexpr std::int64_t kMmaLongest = 1024;  // of half precision on Hopper, where wgmma is faster beyond
-constexpr double kMmaLaunch = 1.01, kMmaElements = 1.17;
+// quarter of it, by 8 an eighth; CTAs that share a tile's K meet.
+constexpr double kMmaLaunch = 1.01, kMmaElements = 1.17, kMmaMeeting = 2.06;
 // sliced: a launch; a cluster adds splits, in each wave; k-blocks loaded by element relative to quads; warps that have a tile
-// each: a CTA's start relative to that of warps that share one.
-constexpr double kSlicedLaunch = 0.96, kSlicedCluster = 2.17, kSlicedElements = 1.2, kApartStart = 2.19;
+// each: a CTA's start, and 16 k of all warps relative to 128 k that they share.
+constexpr double kSlicedLaunch = 0.96, kSlicedCluster = 2.17, kSlicedElements = 1.2, kApartStart = 2.19, kApartBlock = 0.945;
 // tf32: a launch; a level of kTf32Fan sums; a copy that transposes, relative to another: it writes half sectors of L2.
 constexpr double kTf32Launch = 1.08, kTf32Join = 0.7, kTransposed = 2.44;
 
@@ -87,6 +116,14 @@ constexpr double kTf32Launch = 1.08, kTf32Join = 0.7, kTransposed = 2.44;
 int aligned_bytes(const Problem& p, const OperandLines& x) {
   const auto size = static_cast<int>(size_of(p.dtype));
   return has_vectors(p, x, 16 / size) ? 16 : has_vectors(p, x, 2) ? 2 * size : size;
+}
+
+/// Half precision on mma: beyond, or with rows of whole cache lines, which TMA loads best, wgmma is faster.
+bool too_long_for_mma(const Problem& p, const MmaPlan& plan) {
+  constexpr std::int64_t kLongest = 1024, kLongestWhole = 384;
+  const bool whole =
+      (a_along_k(p) ? p.a.row_stride : p.a.col_stride) % 64 == 0 && (b_along_k(p) ? p.b.col_stride : p.b.row_stride) % 64 == 0;
+  return p.k > (plan.is_unaligned() || !whole ? kLongest : kLongestWhole);
 }
 
 /// tf32: whole cache lines of what TMA cannot load.
@@ -122,22 +159,23 @@ double place_operands(const Question& q, Tf32Plan& plan) {
 SimtPlan offer_simt(const Question& q) {
   const Problem& p = q.p;
   const bool vector = q.quads_a && q.quads_b;
-  const SimtPlan any{SimtTile::t64x64, q.chunk, q.chunks, 1, 0, vector, 1e30};
   Least<SimtPlan> least;
+  SimtPlan plan{SimtTile::t64x64, q.chunk, q.chunks, 1, 0, vector, 1e30};
   each_tile<SimtTile>(kSimtTiles, q.forced, [&](SimtTile tile, TileInfo t) {
     const auto bytes = static_cast<std::size_t>(shape(tile).shared_bytes(accumulator_bytes(p.dtype)));
     if (!has_instance(tile, p.dtype) || bytes > q.gpu.smem_per_block || !q.legal.simt) return;
     const double slower = p.dtype == DType::f64 ? 2 * q.machine.cuda_f64_slower : q.machine.cuda_slower;
     t.block *= slower, t.more *= slower;
-    each_halving(q.chunks, [&](std::int64_t splits, std::int64_t each) {
-      const std::int64_t sums = splits > 1 ? p.batches * p.m * p.n * q.chunks : 0;
-      least.consider(
-          {tile, q.chunk, q.chunks, splits, sums * accumulator_bytes(p.dtype), vector, 0},
-          (vector || tile == SimtTile::t16x128 ? 1 : kSimtElements) *
-              (kSimtLaunch + q.product(t, q.tiles(t), splits, std::min(p.k, each * q.chunk)) + q.next_launch(8 * sums)));
+    plan.tile = tile;
+    each_halving(plan.chunks, [&](std::int64_t splits, std::int64_t each) {
+      const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches, sums = p.batches * p.m * p.n * plan.chunks;
+      plan.splits = splits, plan.workspace_bytes = splits > 1 ? sums * accumulator_bytes(p.dtype) : 0;
+      least.consider(plan, (vector || tile == SimtTile::t16x128 ? 1 : kSimtElements) *
+                               (kSimtLaunch + q.product(t, tiles, splits, std::min(p.k, each * plan.chunk)) +
+                                (splits > 1 ? kNextLaunch + q.move(8 * static_cast<double>(sums)) : 0)));
     });
   });
-  return least.best.value_or(any);
+  return least.best.value_or(SimtPlan{SimtTile::t64x64, q.chunk, q.chunks, 1, 0, vector, 1e30});
 }
 
 // A gemv reads the large operand at the memory's rate; no tile beats that.
@@ -152,24 +190,24 @@ std::optional<Candidate> offer_cuda_cores(const Question& q) {
 
 std::optional<Fp64Plan> offer_fp64(const Question& q) {
   if (!q.legal.fp64) return {};
-  const Problem problem = fp64_problem(q.p);
-  const Question own(problem, q.gpu, q.forced);  // one column as one row
-  const Problem& p = own.p;
+  const Problem p = fp64_problem(q.p);
   constexpr std::int64_t kMostSplits = 512;
   const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(p.k, kFp64TileK)), ordered = fp64_segment(p.n, p.k);
   const auto wanted = forced_splits(q.forced);
   Least<Fp64Plan> least;
   each_tile<Fp64Tile>(kFp64Tiles, q.forced, [&](Fp64Tile tile, TileInfo t) {
     t.block *= q.machine.mma_f64_slower, t.more *= q.machine.mma_f64_slower;
-    const std::int64_t rows = ceil_div(p.m, t.m), columns = ceil_div(p.n, t.n), tiles = own.tiles(t);
+    const std::int64_t rows = ceil_div(p.m, t.m), columns = ceil_div(p.n, t.n), tiles = rows * columns * p.batches;
     if (rows > kMostLines / columns / p.batches) return;
     const auto consider = [&](std::int64_t of_cta) {  // k-blocks
       const std::int64_t splits = ceil_div(blocks, of_cta), segment = p.batch_invariant ? ordered : of_cta,
                          segments = ceil_div(blocks, segment), sums = splits > 1 ? p.m * p.n * p.batches * segments : 0;
       if ((wanted && splits != *wanted) || (p.batch_invariant && segments > 1 && !has_totals(tile))) return;
-      least.consider({tile, blocks, segment, of_cta, splits, 8 * sums, 0},
-                     kFp64Launch + q.product(t, tiles, splits, of_cta * kFp64TileK, q.machine.l2_async_bytes) +
-                         q.next_launch(16 * sums) + (splits > 1 ? kFp64Split * static_cast<double>(segments) : 0));
+      least.consider(
+          {tile, blocks, segment, of_cta, splits, 8 * sums, 0},
+          kFp64Launch + q.product(t, tiles, splits, of_cta * kFp64TileK, q.machine.l2_async_bytes) +
+              (splits > 1 ? kNextLaunch + q.move(16 * static_cast<double>(sums)) + kFp64Split * static_cast<double>(segments)
+                          : 0));
     };
     if (p.batch_invariant)
       return each_halving(ceil_div(blocks, ordered),
@@ -191,7 +229,7 @@ std::optional<MmaPlan> offer_mma(const Question& q) {
   const bool tf32 = p.dtype == DType::f32;
   MmaPlan plan{};
   plan.bytes_a = aligned_bytes(p, lines_of_a(p)), plan.bytes_b = aligned_bytes(p, lines_of_b(p));
-  if (!tf32 && q.forced.empty() && q.gpu.major == 9 && p.k > kMmaLongest) return {};
+  if (!tf32 && q.forced.empty() && q.gpu.major == 9 && too_long_for_mma(p, plan)) return {};
   double slower = 1;
   for (const int bytes : {plan.bytes_a, plan.bytes_b})
     slower += bytes == 16 ? 0 : bytes == 8 ? kMmaElements / 8 : bytes == 4 ? kMmaElements / 4 : kMmaElements;
@@ -200,14 +238,14 @@ std::optional<MmaPlan> offer_mma(const Question& q) {
   each_tile<MmaTile>(kMmaTiles, q.forced, [&](MmaTile tile, TileInfo t) {
     if (is_tf32(tile) != tf32) return;
     t.block *= q.machine.mma_slower * slower, t.more *= q.machine.mma_slower * slower, plan.tile = tile;
-    const std::int64_t tiles = q.tiles(t), blocks = ceil_div(p.k, t.k);
+    const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches, blocks = ceil_div(p.k, t.k);
     const auto consider = [&](std::int64_t most) {
       plan.split_blocks = ceil_div(blocks, most), plan.splits = ceil_div(blocks, plan.split_blocks);
       if (wanted && plan.splits != *wanted) return;
       const bool meet = plan.splits > 1;
       const std::int64_t sums = 4 * t.m * t.n;  // bytes of a CTA; written and read, they leave L2 between products
       plan.partial_bytes = meet ? tiles * plan.splits * sums : 0, plan.counter_bytes = meet ? tiles * 8 : 0;
-      least.consider(plan, kMmaLaunch + (meet ? kNextLaunch + q.join(static_cast<double>(sums)) : 0) +
+      least.consider(plan, kMmaLaunch + (meet ? kMmaMeeting + q.join(static_cast<double>(sums)) : 0) +
                                q.product(t, tiles, plan.splits, plan.split_blocks * t.k, q.machine.l2_async_bytes) +
                                q.move(2 * static_cast<double>(plan.partial_bytes)));
     };
@@ -230,8 +268,8 @@ std::optional<SlicedPlan> offer_sliced(const Question& q) {
     const bool apart = i % 2 == 0;
     if (names_a_tile(q.forced) ? q.forced != std::string(t.name) + (apart ? "_apart" : "") : apart && p.k > kLongestApart)
       continue;
-    const std::int64_t tiles = q.tiles(t);
-    if (apart) t.k = kSlicedDepth, t.start *= kApartStart;
+    const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches;
+    if (apart) t.k = kSlicedDepth, t.start *= kApartStart, t.block *= kApartBlock;
     t.more = t.block *= has_quads_by_size(p) ? 1 : kSlicedElements;
     for (std::int64_t splits = 1; splits <= (apart ? 1 : kSlicedMaxSplits); ++splits) {
       if (splits > 1 && ceil_div(p.k, kSlicedDepth) < kSlicedWarps * splits) break;
@@ -281,7 +319,8 @@ std::optional<Tf32Plan> offer_tf32(const Question& q) {
 std::optional<SlicedPlan> plan_fallback(const Question& q) {
   const Problem& p = q.p;
   if (p.batch_invariant || p.gated || !fits_sliced(p)) return {};
-  return SlicedPlan{kFallbackTile, q.tiles(info(kFallbackTile)), 1, false, 0};
+  const TileInfo& t = info(kFallbackTile);
+  return SlicedPlan{kFallbackTile, ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches, 1, false, 0};
 }
 
 }  // namespace xgemm::matmul

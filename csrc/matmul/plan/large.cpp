@@ -47,27 +47,33 @@ std::optional<LargePlan> offer_large(const Question& q) {
   plan.b = plan.parts > 0 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts)
                                           : place_operand(p, lines_of_b(p), plan.parts > 0, false);
   const double passes = pass_us(q, lines_of_a(p), plan.a, plan.parts) + pass_us(q, lines_of_b(p), plan.b, plan.parts);
-  Least<LargePlan> least;
-  each_tile<LargeTile>(kLargeTiles, q.forced, [&](LargeTile tile, const TileInfo& any) {
+  const std::int64_t sums = 4 * p.m * p.n * p.batches;
+  std::optional<LargePlan> best;
+  for (std::size_t i = 0; i < kLargeTiles.size(); ++i) {
+    const auto tile = static_cast<LargeTile>(i);
+    if (has_two_parts(tile) != (plan.parts == 2) || leaves_out_tile(q.forced, kLargeTiles[i].name)) continue;
     const int beside = beside_of(q.gpu, tile, std::max(1, plan.parts));
-    if (has_two_parts(tile) != (plan.parts == 2) || beside == 0) return;
-    const TileInfo t = on_device(q, tile, std::max(1, plan.parts), beside);
-    const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(p.k, any.k)), fewest = ceil_div(blocks, kMostLines / 64);
+    if (beside == 0) continue;
     plan.tile = tile;
-    for (std::int64_t wanted = fewest; wanted == fewest || wanted <= blocks; wanted *= 2) {
+    const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(p.k, kLargeTiles[i].k)),
+                       least_splits = ceil_div(blocks, kMostLines / 64);
+    const TileInfo t = on_device(q, tile, std::max(1, plan.parts), beside);
+    const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches;
+    for (std::int64_t wanted = least_splits; wanted == least_splits || wanted <= blocks; wanted *= 2) {
       plan.split_blocks = ceil_div(blocks, wanted), plan.splits = ceil_div(blocks, plan.split_blocks);
-      plan.partial_bytes = plan.splits > 1 ? 4 * plan.splits * p.m * p.n * p.batches : 0;
-      least.consider(plan, kNextLaunch + (plan.parts > 0 ? kSplitLaunch : 0) + (passes > 0 ? kNextLaunch + passes : 0) +
-                               q.next_launch(2 * plan.partial_bytes) +
-                               q.product(t, q.tiles(t), plan.splits, plan.split_blocks * t.k, q.machine.l2_async_bytes));
-      if (p.batch_invariant || plan.splits * q.tiles(t) > q.gpu.sm_count * beside) break;
+      plan.partial_bytes = plan.splits > 1 ? plan.splits * sums : 0;
+      const double add = plan.splits > 1 ? kNextLaunch + q.move(2 * static_cast<double>(plan.partial_bytes)) : 0;
+      const double us = kNextLaunch + (plan.parts > 0 ? kSplitLaunch : 0) + (passes > 0 ? kNextLaunch + passes : 0) + add +
+                        q.product(t, tiles, plan.splits, plan.split_blocks * t.k, q.machine.l2_async_bytes);
+      plan.seconds = 1e-6 * us;
+      if (!best || plan.seconds < best->seconds) best = plan;
+      if (p.batch_invariant || plan.splits * tiles > q.gpu.sm_count * beside) break;
     }
-  });
-  if (!least.best) return {};
-  plan = *least.best;
-  for (TensorOperand* x : {&plan.a, &plan.b}) take_copy(q, plan.parts, *x, plan.workspace_bytes);
-  if (plan.parts > 0) plan.fallback = simt_fallback(p, q.gpu);
-  return plan;
+  }
+  if (!best) return {};
+  for (TensorOperand* x : {&best->a, &best->b}) take_copy(q, best->parts, *x, best->workspace_bytes);
+  if (best->parts > 0) best->fallback = simt_fallback(p, q.gpu);
+  return best;
 }
 
 }  // namespace xgemm::matmul

@@ -13,11 +13,13 @@ namespace {
 constexpr double kHalfLaunch = 1.6;                 // half precision: everything but the tiles
 constexpr double kPair = 0.775;                     // the start of a multicast pair
 constexpr double kCluster = 1.06, kMeeting = 3.81;  // splits of K that a cluster adds, or CTAs through memory
+constexpr double kUnalignedStore = 0.671;           // rows of C that begin unaligned, which TMA cannot store
 constexpr double kLineRequest = 8.87e-4;            // a cache line that an SM requests
+constexpr double kFewRows = 0.853;                  // a k-block of few rows, of which only those in bounds are loaded
 // fp32 operands in one or two fp16 parts: more of a CTA, for scales; more of 64 k of each product, in two parts for promotion.
 constexpr double kPartsStore = 0.718, kPartsProduct = 0.034;
-// few_rows.cuh: everything but its slots; of 128 k, and more for each row, and (times that) if a cluster shares K.
-constexpr double kFewRowsStart = 2.44, kSlot = 0.286, kSlotRow = 0.00186, kSlotShared = 1.5;
+// few_rows.cuh: everything but its slots; of 128 k, and more for each row; with lines along n that begin equally aligned.
+constexpr double kFewRowsStart = 2.44, kSlot = 0.286, kSlotRow = 0.00186, kSlotAligned = 1.77;
 
 /// Cache lines that a box's 128-byte row touches, on average: one request each. (The plan does not know where the base lies in
 /// its cache line.)
@@ -83,10 +85,10 @@ double WgmmaRoofline::us(const WgmmaTiling& c) const {
   const auto rows = static_cast<double>(std::min<std::int64_t>(p.m, t.m));
   const double of_a = c.multicast && shares_a(t.m, t.n) ? 0.5 : 1, of_b = c.multicast && !shares_a(t.m, t.n) ? 0.5 : 1;
   const double requests = lines_a * rows * of_a + lines_b * static_cast<double>(c.columns) * of_b;
-  const double product = t.block * 64 / t.k;
+  const double product = t.block * 64 / t.k * (p.m <= 64 && t.m == 64 && half ? kFewRows : 1);
   const double block = half ? std::max(product, lines_a > 1 || lines_b > 1 ? kLineRequest * requests : 0)
                             : (parts == 2 ? 3 : 1) * (product + kPartsProduct);
-  const double store = t.start + kPartsStore * parts;
+  const double store = t.start + (half ? (p.n % 8 == 0 ? 0 : kUnalignedStore) : kPartsStore * parts);
   const double bytes = half ? 2 : 2 * parts, up = p.gated ? q.bytes_b : 0;  // of an element of A and B
   const double l2 =
       1e6 * requests * 64 * bytes * k / 64 * static_cast<double>(tiles * c.cluster * c.memory_splits) / q.machine.l2_tma_bytes;
@@ -175,8 +177,9 @@ bool can_read_b_as_it_lies(const Problem& p, const WgmmaPlan& plan) {
 
 /// few_rows.cuh: pairs of CTAs with 64 columns and up to 16 or 64 rows each, or a cluster of `splits`.
 double few_rows_us(const Problem& p, const WgmmaPlan& plan, std::int64_t splits, int sm_count) {
-  const bool cut = splits > 1;
-  const double slot = (kSlot + kSlotRow * static_cast<double>(p.m <= 32 ? p.m : 128)) * (cut ? kSlotShared : 1);
+  const bool cut = splits > 1, aligned = !plan.b.k_major && p.b.row_stride % 8 == 0;
+  const double slot =
+      (aligned ? kSlotAligned : 1) * (kSlot + kSlotRow * static_cast<double>(p.m <= 32 ? p.m : 128)) * (cut ? 1.5 : 1);
   const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
                      waves = ceil_div(tiles, cut ? clusters_at_once(splits, sm_count) : std::max(1, sm_count / 2)),
                      each = std::min(p.k, split_blocks(p.k, splits) * kWgmmaTileK);

@@ -1,8 +1,8 @@
 // The last launch of a product in fp16 parts (fp16_split/split.cuh): computes the elements that the parts cannot represent.
 //
 //   Tiles   A CTA looks at every gridDim.x-th tile and computes those that have a pair of lines (a row of A, a column of B) that
-//           fp16 parts cannot represent; it writes only such elements. If all rows of A or all columns of B failed, the product
-//           in fp16 parts has written nothing, and this kernel writes all elements.
+//           fp16 parts cannot represent; it writes only such elements. If all rows of A or all columns of B failed, the product in
+//           fp16 parts has written nothing, and this kernel writes all elements.
 //   Floor   16 bytes read by each CTA if all lines pair well.
 #pragma once
 #include "matmul/fp16_split/failed.h"
@@ -54,8 +54,9 @@ __device__ __forceinline__ bool tile_is_well(const FallbackArguments& g, unsigne
     return LineQuality{__reduce_min_sync(kFullWarp, all.density), __reduce_min_sync(kFullWarp, all.filled)};
   };
   constexpr TileInfo kTile = info(kSliced);
-  return pairs_well(worst.template operator()<kTile.m>(stats_a(g, at.batch) + at.row, static_cast<int>(p.m) - at.row),
-                    worst.template operator()<kTile.n>(stats_b(g, at.batch) + at.column, static_cast<int>(p.n) - at.column));
+  return pairs_well(
+      worst.template operator()<kTile.m>(stats_a(g, at.batch) + at.row, static_cast<int>(p.m) - at.row),
+      worst.template operator()<kTile.n>(stats_b(g, at.batch) + at.column, static_cast<int>(p.n) - at.column));
 }
 
 }  // namespace sliced

@@ -141,8 +141,7 @@ struct TileOrigin {
 template <SlicedTile kSliced>
 __device__ __forceinline__ TileOrigin tile_origin(const SlicedArguments& args, unsigned tile_of_all) {
   const unsigned batch = tile_of_all / args.tiles, tile = tile_of_all - batch * args.tiles;
-  return {batch, static_cast<int>(tile / args.columns) * info(kSliced).m,
-          static_cast<int>(tile % args.columns) * info(kSliced).n};
+  return {batch, static_cast<int>(tile / args.columns) * info(kSliced).m, static_cast<int>(tile % args.columns) * info(kSliced).n};
 }
 
 struct WholeTile {
@@ -285,8 +284,8 @@ __device__ __forceinline__ void compute_tile(const SlicedArguments& args, unsign
 template <SlicedTile kSliced, bool kAlongKA, bool kAlongKB>
 __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_constant__ SlicedArguments args) {
   extern __shared__ __align__(16) float rings[];
-  const unsigned tile =
-      args.apart ? blockIdx.x * sliced::kWarps + warp_uniform(threadIdx.x / 32) : blockIdx.x / static_cast<unsigned>(args.splits);
+  const unsigned tile = args.apart ? blockIdx.x * sliced::kWarps + warp_uniform(threadIdx.x / 32)
+                                   : blockIdx.x / static_cast<unsigned>(args.splits);
   if (tile < args.all_tiles) sliced::compute_tile<kSliced, kAlongKA, kAlongKB>(args, tile, rings, sliced::WholeTile{});
 }
 

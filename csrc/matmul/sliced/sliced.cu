@@ -39,8 +39,9 @@ void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream
 
 void launch_sliced_fallback(const Problem& p, const SlicedPlan& plan, const FailedPairs& only, const FailedProduct& counts,
                             const FailedLines* prepared, int sm_count, cudaStream_t stream) {
-  const Grid grid{
-      .blocks = static_cast<unsigned>(std::min<std::int64_t>(plan.tiles, sm_count)), .threads = sliced::kThreads, .early = true};
+  const Grid grid{.blocks = static_cast<unsigned>(std::min<std::int64_t>(plan.tiles, sm_count)),
+                  .threads = sliced::kThreads,
+                  .early = true};
   dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
     constexpr SlicedTile kTile = kFallbackTile;
     enqueue_with_shared<sliced_fallback<kTile, kAlongKA, kAlongKB>, sliced::Shape<kTile, kAlongKA, kAlongKB>::kBytes>(

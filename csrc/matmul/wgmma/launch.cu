@@ -35,7 +35,8 @@ bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspa
     return false;
   }
   if (plan.fallback_sliced) {
-    const FailedLines* const prepared = plan.b.prepared ? failed_of(p, plan.parts, const_cast<void*>(p.prepared_b)) : nullptr;
+    const FailedLines* const prepared =
+        plan.b.prepared ? failed_of(p, plan.parts, const_cast<void*>(p.prepared_b)) : nullptr;
     launch_sliced_fallback(p, *plan.fallback_sliced, only, failed, prepared, sm_count, stream);
     return true;
   }
