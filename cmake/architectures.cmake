@@ -1,5 +1,4 @@
-# What TORCH_CUDA_ARCH_LIST asks nvcc for: `gencode`; of it what is for Hopper, `gencode_hopper`; and without Hopper's machine code,
-# if there is PTX that a Hopper GPU can compile, `gencode_portable`.
+# What TORCH_CUDA_ARCH_LIST asks nvcc for: `gencode`, and of it what is for Hopper, `gencode_hopper`.
 
 # Architectures come from TORCH_CUDA_ARCH_LIST ("8.0+PTX;9.0a"), as in every torch extension.
 set(tuned_archs "8.0+PTX;9.0a")
@@ -10,7 +9,6 @@ endif()
 string(REPLACE " " ";" arch_list "${arch_list}")
 set(gencode)
 set(gencode_hopper)
-set(hopper_reads_ptx OFF)
 set(all_tuned ON)
 foreach(arch IN LISTS arch_list)
   string(REGEX REPLACE "\\+PTX$" "" number "${arch}")
@@ -27,9 +25,6 @@ foreach(arch IN LISTS arch_list)
   set(flags "-gencode=arch=compute_${machine},code=sm_${machine}")
   if(arch MATCHES "\\+PTX$")
     list(APPEND flags "-gencode=arch=compute_${number},code=compute_${number}")
-    if(number MATCHES "^[0-9]+$" AND number LESS_EQUAL 90)
-      set(hopper_reads_ptx ON)
-    endif()
   endif()
   list(APPEND gencode ${flags})
   if(machine STREQUAL "90a")
@@ -38,7 +33,3 @@ foreach(arch IN LISTS arch_list)
 endforeach()
 list(REMOVE_DUPLICATES gencode)
 list(REMOVE_DUPLICATES gencode_hopper)
-set(gencode_portable ${gencode})
-if(hopper_reads_ptx)
-  list(REMOVE_ITEM gencode_portable "-gencode=arch=compute_90a,code=sm_90a")
-endif()

@@ -23,13 +23,9 @@ endforeach()
 # machine code for sm_90a alone, where the list has it.
 set(hopper_sources "/csrc/(attention/(fp16_split/|wgmma/)|matmul/(sliced|tf32|wgmma)/|matmul/gemv/sweep|\
 softmax/softmax_shared|lab/(attention/0[567]|fp32/|tensor/1[123]))")
-# Kernels that a Hopper GPU is hardly ever given: it compiles their PTX when one first runs.
-set(portable_sources "/csrc/matmul/mma/large_(half|bf16|fp16x3)")
 foreach(source IN LISTS cuda_sources)
   if(gencode_hopper AND source MATCHES "${hopper_sources}")
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${gencode_hopper}")
-  elseif(gencode_portable AND source MATCHES "${portable_sources}")
-    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${gencode_portable}")
   else()
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${gencode}")
   endif()

@@ -109,7 +109,7 @@ def test_only_kernels_that_hopper_alone_is_given_lack_machine_code_for_other_gpu
         {name for names in machine_code.kernels(LIBRARY, arch).values() for name in names} for arch in (80, 90)
     )
     assert [name for name in sorted(sm_90 - sm_80) if not HOPPER_ONLY.match(name)] == []
-    assert [name for name in sorted(sm_80 - sm_90) if "mma_large" not in name] == []
+    assert sorted(sm_80 - sm_90) == []
 
 
 def test_no_kernel_uses_local_memory() -> None:
@@ -120,32 +120,24 @@ def test_no_kernel_uses_local_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "gencode", "hopper", "portable"),
+    ("wanted", "gencode", "hopper"),
     [
-        ("", "80,sm_80 80,compute_80 90a,sm_90a", "90a,sm_90a", "80,sm_80 80,compute_80"),
-        ("8.0 9.0", "80,sm_80 90a,sm_90a", "90a,sm_90a", "80,sm_80 90a,sm_90a"),
-        ("8.6;9.0+PTX", "86,sm_86 90a,sm_90a 90,compute_90", "90a,sm_90a 90,compute_90", "86,sm_86 90,compute_90"),
-        ("9.0 9.0a", "90a,sm_90a", "90a,sm_90a", "90a,sm_90a"),
-        ("8.0+PTX", "80,sm_80 80,compute_80", "", "80,sm_80 80,compute_80"),
-        (
-            "9.0a 10.0+PTX",
-            "90a,sm_90a 100,sm_100 100,compute_100",
-            "90a,sm_90a",
-            "90a,sm_90a 100,sm_100 100,compute_100",
-        ),
+        ("", "80,sm_80 80,compute_80 90a,sm_90a", "90a,sm_90a"),
+        ("8.0 9.0", "80,sm_80 90a,sm_90a", "90a,sm_90a"),
+        ("8.6;9.0+PTX", "86,sm_86 90a,sm_90a 90,compute_90", "90a,sm_90a 90,compute_90"),
+        ("9.0 9.0a", "90a,sm_90a", "90a,sm_90a"),
+        ("8.0+PTX", "80,sm_80 80,compute_80", ""),
+        ("9.0a 10.0+PTX", "90a,sm_90a 100,sm_100 100,compute_100", "90a,sm_90a"),
     ],
 )
-def test_machine_code_for_hopper_has_its_instructions(
-    tmp_path: Path, wanted: str, gencode: str, hopper: str, portable: str
-) -> None:
-    """9.0 without "a" would compile the kernels of Hopper's tensor cores to nothing; portable ones need PTX there."""
+def test_machine_code_for_hopper_has_its_instructions(tmp_path: Path, wanted: str, gencode: str, hopper: str) -> None:
+    """9.0 without "a" would compile the kernels of Hopper's tensor cores to nothing."""
     if shutil.which("cmake") is None:
         pytest.skip("no cmake")
     script = tmp_path / "print.cmake"
     script.write_text(
         f"cmake_minimum_required(VERSION 3.22)\ninclude({ROOT / 'cmake' / 'architectures.cmake'})\n"
         'execute_process(COMMAND echo "${gencode}")\nexecute_process(COMMAND echo "${gencode_hopper}")\n'
-        'execute_process(COMMAND echo "${gencode_portable}")\n'
     )
     done = subprocess.run(
         ["cmake", "-P", script],
@@ -157,7 +149,7 @@ def test_machine_code_for_hopper_has_its_instructions(
     found = [
         line.replace("-gencode=arch=compute_", "").replace("code=", "").split(";") for line in done.stdout.splitlines()
     ]
-    assert found == [gencode.split(), hopper.split(" "), portable.split()]
+    assert found == [gencode.split(), hopper.split(" ")]
 
 
 PROPERTIES = r"""

@@ -12,6 +12,7 @@
 // Floors: 2 M N K flop (two parts: three times) at the device's rate (plan/machine.h); shared memory delivers 128 bytes a cycle:
 // a warp's 64 x 64 x 16 products read 4 KB and take 128 (A100) or 100 cycles of its SM's quarter.
 #pragma once
+#include "device/ptx/grid.cuh"
 #include "device/ptx/mbarrier.cuh"
 #include "matmul/fp16_split/line_scale.cuh"
 #include "matmul/mma/large_tile.cuh"
@@ -213,6 +214,8 @@ __global__ void __launch_bounds__(geometry(kTile).threads(), geometry(kTile).bes
     cp_async_commit();  // an empty group too: the wait counts groups
   };
 
+  ptx::grid_wait();
+  ptx::grid_release();
 #pragma unroll 1
   for (int i = 0; i < kSlots - 1; ++i) each_step<Shape::kSteps - 1>(copy), copied_all();
   LargeMultiplier<T, Shape> multiplier(tile.warp_row, tile.warp_column, lane);

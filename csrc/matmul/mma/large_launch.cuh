@@ -45,7 +45,8 @@ void launch_large_tile(const Problem& p, const LargePlan& plan, LargeArguments g
     enqueue(kKernel,
             {.blocks = {static_cast<unsigned>(g.rows * g.columns * p.batches), static_cast<unsigned>(plan.splits)},
              .threads = geometry(kTile).threads(),
-             .shared_bytes = static_cast<std::size_t>(geometry(kTile).slots * kSlot)},
+             .shared_bytes = static_cast<std::size_t>(geometry(kTile).slots * kSlot),
+             .early = true},
             stream, g);
   });
 }
