@@ -100,6 +100,12 @@ struct Print {
       std::cout << " x=" << tile.m << " y=" << tile.n << " slot=" << tile.k / kTf32TileK << " tiles_x=" << t.tiles_x
                 << " tiles_y=" << t.tiles_y << " blocks=" << t.blocks;
   }
+  void operator()(const Bf16x3Plan& b) const {
+    const TileInfo& tile = info(b.tile);
+    std::cout << tile.name << " tma=" << b.b_tma() << " vectors=" << b.a_vectors << " granule=" << b.granule
+              << " units=" << b.units << " ctas=" << b.ctas << " partials=" << b.partial_bytes;
+    if (all) std::cout << " rows=" << tile.m << " tiles=" << b.tiles << " blocks=" << b.blocks;
+  }
   void operator()(const WgmmaPlan& t) const {
     std::cout << info(t.tile).name << " parts=" << t.parts << " chunk=" << t.chunk << " splits=" << t.splits
               << " split_length=" << t.split_length << " columns=" << t.columns << " cluster=" << t.cluster
@@ -110,8 +116,8 @@ struct Print {
     if (p.gated) print(t.up, "up");
     if (!t.parts || all) return;
     std::cout << " fallback=";
-    if (t.fallback_sliced)
-      std::cout << "sliced";
+    if (t.fallback_bf16x3)
+      std::cout << "bf16x3 ctas=" << t.fallback_bf16x3->ctas;
     else
       (*this)(t.fallback);
   }
@@ -125,7 +131,8 @@ std::optional<Candidate> offer(const Asked& q, const std::string& family) {
   if (family == "large") return offer_large({p, gpu, forced});
   if (family == "fp64") return offer_fp64({p, gpu, forced});
   if (family == "sliced") return offer_sliced({p, gpu, forced});
-  return offer_tf32({p, gpu, forced});
+  if (family == "tf32") return offer_tf32({p, gpu, forced});
+  return offer_bf16x3({p, gpu, forced});
 }
 
 }  // namespace

@@ -31,11 +31,12 @@ matmul = torch.ops.xgemm.matmul
 TILES = tile_names("simt")
 # Hopper; not fp64
 TENSOR_TILES = tile_names("wgmma")
+DIRECT_TILES = tile_names("bf16x3")  # Hopper; fp32 only
 # Hopper; fp32 "high" and "medium" only
 TF32_MMA_TILES = [name for name in tile_names("mma") if "tf32" in name]
 TF32_TILES = [*tile_names("tf32"), *TF32_MMA_TILES]
 TF32_BOUND = 2**-10  # two roundings to 11 bits, componentwise
-KERNELS = ["", *TILES, "wgmma"]
+KERNELS = ["", *TILES, "wgmma", "bf16x3"]
 HALVES = [torch.float16, torch.bfloat16]
 EDGES = [(127, 129, 31), (128, 128, 32), (129, 127, 33), (63, 65, 15), (64, 64, 16), (65, 63, 17), (15, 129, 8)]
 EDGES += [(17, 127, 7)]
@@ -603,7 +604,7 @@ def test_few_rows_are_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])  # sliced, sweep: test_matmul_small.py
+@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])  # direct, sliced, sweep: test_matmul_small.py
 @pytest.mark.parametrize("k", [256, 1024, 8192])
 def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     if kernel == "wgmma" and not has_wgmma():
@@ -615,7 +616,7 @@ def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])
+@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma", *DIRECT_TILES])
 def test_fp32_nan_and_inf_where_torch_has_them_in_every_kernel(kernel: str) -> None:
     a, b = randn(150, 700, device="cuda"), randn(700, 200, device="cuda")
     a[3, 5], a[7, 1], a[100, 650] = math.inf, math.nan, -math.inf
@@ -837,6 +838,57 @@ def test_multicast_pairs_whose_rows_straddle_lines(tile: str, m: int, n: int) ->
             torch.nn.functional.linear(a, w, bias) + residual,
             a.double() @ w.double().mT + bias.double() + residual.double(),
         )
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize("tile", DIRECT_TILES)
+def test_small_case_of_every_direct_tile(tile: str) -> None:
+    with forced(tile):
+        for m, n, k in [(40, 136, 136), (70, 132, 1100)]:  # in the second, several CTAs share a tile
+            a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+            check(a, b)
+            check(transposed(a), transposed(b))
+            check(misaligned(a), sliced(b))
+        check(a * 1e-40, b)  # too small for the parts: computed with FMAs
+        # At least seven k-blocks per CTA: slots that cp.async filled are refilled.
+        check(randn(700, 440, device="cuda"), randn(440, 1530, device="cuda"))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("tile", DIRECT_TILES)
+@pytest.mark.parametrize("precision", ["highest", "high"])
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1, 1), (31, 127, 63), (33, 129, 65), (64, 256, 64), (65, 130, 4097), (300, 1030, 2000), (16, 4096, 4096)],
+    ids=str,
+)
+def test_direct_tiles(tile: str, precision: str, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
+    exact, scale = reference(a, b)
+    bound = (2 * math.sqrt(k) + 8) * 2**-24
+    with forced(tile):
+        out = matmul(a, b, precision=precision)
+        assert componentwise_error(out, exact, scale) <= bound
+        for layout_a, layout_b in [(a, transposed(b)), (transposed(a), b), (misaligned(a), sliced(b))]:
+            for _ in range(3):  # also on repeat, whichever CTA comes last
+                poison("cuda", megabytes=64)
+                assert torch.equal(matmul(layout_a, layout_b, precision=precision), out)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("tile", DIRECT_TILES)
+def test_direct_tiles_do_not_overflow_before_the_sum_does(tile: str) -> None:
+    """A hi part that is rounded up may overflow a product that the number itself does not."""
+    a, b = torch.full((3, 4), 3.40e38, device="cuda"), torch.zeros(4, 130, device="cuda")
+    b[0] = 1 - torch.rand(130, device="cuda") * 1e-3
+    with forced(tile):
+        out = matmul(a, b)
+    torch.testing.assert_close(out.double(), a.double() @ b.double(), rtol=1e-6, atol=0)
+    a[1, 1] = math.inf
+    with forced(tile):
+        assert torch.equal(matmul(a, b).isnan(), torch.matmul(a, b).isnan())
 
 
 def check_tf32(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

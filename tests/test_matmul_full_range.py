@@ -1,4 +1,4 @@
-"""fp32 data that scaled fp16 parts cannot represent: fp64 on tensor cores, or CUDA cores, recompute."""
+"""fp32 data that scaled fp16 parts cannot represent: bf16x3 and CUDA cores recompute."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def spread(rows: int, columns: int) -> torch.Tensor:
 
 
 def extreme(rows: int, columns: int) -> torch.Tensor:
-    """Full range, with some numbers near the smallest normal one."""
+    """Full range, with some numbers that three bf16 parts cannot represent, either."""
     return torch.where(torch.rand(rows, columns, device="cuda") < 0.02, 1.2345e-37, spread(rows, columns))
 
 
@@ -36,10 +36,10 @@ def mixed(m: int, n: int, k: int) -> Iterator[tuple[str, torch.Tensor, torch.Ten
     a = random(m, k)
     a[::2] = spread((m + 1) // 2, k)
     yield "every other row", a, random(k, n)
-    yield "some numbers near the smallest", extreme(m, k), spread(k, n)
-    yield "low lines", spread(m, k) * 1e-20, spread(k, n) * 1e-12
+    yield "beyond three bf16 parts", extreme(m, k), spread(k, n)
+    yield "low lines, lifted", spread(m, k) * 1e-20, spread(k, n) * 1e-12
     yield "denormal lines", (wide(m, k, decades=2).double() * 1e-41).float(), spread(k, n)
-    yield "small numbers times large ones", spread(m, k) * 1e-30, wide(k, n, decades=9) * 1e29
+    yield "sums that overflow where lines are lifted", spread(m, k) * 1e-30, wide(k, n, decades=9) * 1e29
     yield "products near the largest number", wide(m, k, decades=30), wide(k, n, decades=6)
     scales = wide(1, k, decades=8).abs()
     yield "scales that cancel", random(m, k) * scales, random(k, n) / scales.mT
@@ -89,6 +89,7 @@ def test_nan_and_inf_where_the_product_has_them(
 
 
 def test_the_largest_number_beside_infinity() -> None:
+    """Rounded to bf16, hi would be infinite, too, and the sum NaN."""
     a, b = random(70, 300), 0.1 * random(300, 140)
     a[:, 1], a[:, 2], b[1], b[2] = 3.4e38, math.inf, -0.5, 1.0
     with forced("wgmma"):

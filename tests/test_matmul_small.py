@@ -6,6 +6,7 @@ import pytest
 import torch
 from common import misaligned, poison, randn, sliced, transposed
 from test_matmul import (
+    DIRECT_TILES,
     assert_special_as,
     check,
     forced,
@@ -102,7 +103,7 @@ def test_what_is_fused(kernel: str) -> None:
             torch.testing.assert_close(out.double(), 2 * exact + 0.5 * c.double(), rtol=1e-5, atol=1e-6 * k)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", [*KERNELS, *DIRECT_TILES])
 def test_batches_and_graphs(kernel: str) -> None:
     with forced(kernel):
         for shape_a, shape_b in [((5, 40, 70), (5, 70, 90)), ((5, 40, 70), (70, 90)), ((2, 3, 40, 70), (3, 70, 90))]:
@@ -129,7 +130,7 @@ def test_nan_and_inf_where_torch_has_them(kernel: str) -> None:
     assert_special_as(ours, exact)
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS, "simt_64x64", "wgmma"])
+@pytest.mark.parametrize("kernel", [*KERNELS, *DIRECT_TILES, "simt_64x64", "wgmma"])
 @pytest.mark.parametrize("k", [64, 128, 300, 1100])
 def test_sums_that_overflow_are_infinite(kernel: str, k: int) -> None:
     """Either sign, overflow at the first addition or the last; the neighbours stay finite."""
@@ -153,6 +154,15 @@ def test_sweep_is_as_good_as_sgemm_on_any_data(k: int) -> None:
     # K above 256: each warp's sum rounds its own first product.
     allowed = {"sparse": 1.5, "wide 12": 1.2, "hilbert": 1.5} if k > 256 else {"sparse": 1.02}
     assert not worse_than_sgemm("sweep", 4, 3000, k, allowed=allowed)
+
+
+@pytest.mark.parametrize("kernel", DIRECT_TILES)
+@pytest.mark.parametrize("k", [64, 128, 144, 512, 1024, 4096, 65536])
+def test_direct_error_is_no_larger_than_sgemms_on_any_data(kernel: str, k: int) -> None:
+    m, n = (512, 500) if k > 8192 else (1024, 1000)
+    # Six products of parts drop a tenth of an ulp, which shows where a single product is the sum.
+    # The largest of a million errors of sparse data is now and then that of a sum of two products.
+    assert not worse_than_sgemm(kernel, m, n, k, allowed={"outlier": 1.1}, allowed_largest={"sparse": 2.0})
 
 
 @pytest.mark.parametrize("k", [1, 15, 16, 24, 40, 63, 64, 65, 96, 200])

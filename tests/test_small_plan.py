@@ -10,7 +10,7 @@ plan, cuda_cores = plan_fixture("sliced"), plan_fixture("cuda_cores")
 
 def test_only_where_it_applies(plan: Ask) -> None:
     assert plan(128, 128, 128)["name"].startswith("sliced")
-    for other in (*NOT_FP32_ON_TENSOR_CORES, {"prepared": True}, {"forced": "tf32"}):
+    for other in (*NOT_FP32_ON_TENSOR_CORES, {"prepared": True}, {"forced": "bf16x3"}):
         assert plan(128, 128, 128, **other) is None, other
     for tile in TILES:
         assert plan(512, 512, 512, forced=tile)["name"] == tile

@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include "matmul/bf16x3/plan.h"
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
 #include "matmul/mma/large.h"
@@ -23,9 +24,6 @@ void launch_mma_half(const Problem& p, const MmaPlan& plan, void* counters, floa
 void launch_mma_bf16(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream);
 void launch_mma_tf32(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream);
 void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream);
-/// The same for the elements that fp16 parts cannot represent (plan_fallback). `prepared`: the counts of a prepared B, or null.
-void launch_sliced_fallback(const Problem& p, const SlicedPlan& plan, const FailedPairs& only, const FailedProduct& counts,
-                            const FailedLines* prepared, int sm_count, cudaStream_t stream);
 
 /// Sums of splits, [split][batch][m][n], by simt/kernel.cuh's last launch: adds them in order and stores C.
 template <class T>
@@ -35,5 +33,10 @@ void launch_large(const Problem& p, const LargePlan& plan, unsigned char* worksp
 // False: the driver refused a tensor map, nothing was launched.
 bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, void* counters, float* partials,
                  cudaStream_t stream);
+bool launch_bf16x3(const Problem& p, const Bf16x3Plan& plan, void* counters, float* partials, cudaStream_t stream);
+/// The same for the elements that fp16 parts cannot represent, by a plan of plan_bf16x3_fallback. `list`: its
+/// bf16x3_list_words. `prepared`: the counts of a prepared B, or null.
+bool launch_bf16x3_fallback(const Problem& p, const Bf16x3Plan& plan, const FailedPairs& only, const FailedProduct& failed,
+                            const FailedLines* prepared, unsigned* list, cudaStream_t stream);
 
 }  // namespace xgemm::matmul

@@ -147,6 +147,7 @@ struct Launch {
   bool operator()(const LargePlan& plan) const { return launch_large(p, plan, workspace, partials, stream), true; }
   bool operator()(const SlicedPlan& plan) const { return launch_sliced(p, plan, stream), true; }
   bool operator()(const Tf32Plan& plan) const { return launch_tf32(p, plan, workspace, counters, partials, stream); }
+  bool operator()(const Bf16x3Plan& plan) const { return launch_bf16x3(p, plan, counters, partials, stream); }
   bool operator()(const WgmmaPlan& plan) const {
     return launch_wgmma_product(p, plan, workspace, counters, partials, scope.properties().sm_count, stream);
   }

@@ -92,6 +92,7 @@ void named_sync(int id, int threads, bool arrive_only, Where where) {
   if (threads == 0) fail("a named barrier of 0 threads", where);
   meet(id, threads, arrive_only, 0, where);
 }
+bool named_or(int id, int threads, bool value, Where where) { return meet(id, threads, false, value, where) != 0; }
 
 void recheck_barriers(Block& block) {
   for (int id = 0; id < 16; ++id) {

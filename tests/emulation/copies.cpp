@@ -36,7 +36,7 @@ StoreStream& stores_of(Fiber& fiber) {
 }
 
 CopyStream& copies_of(Fiber& fiber) {
-  if (!fiber.copies) fiber.copies = std::make_unique<CopyStream>(), fiber.copies->home = fiber.block->cluster;
+  if (!fiber.copies) fiber.copies = std::make_unique<CopyStream>(fiber.block), fiber.copies->home = fiber.block->cluster;
   return *fiber.copies;
 }
 
@@ -79,7 +79,7 @@ void cp_async(void* to, const void* from, int bytes, int count, Where where) {
   if (count > 0 && reinterpret_cast<std::uintptr_t>(from) % static_cast<unsigned>(bytes))
     fail("cp.async from an unaligned address", where);
   CopyStream& stream = copies_of(*current);
-  stream.copies.push_back({to, from, bytes, count});
+  stream.copies.push_back({to, from, bytes, count, 0, where});
   ++stream.issued;
   stream_changed(stream);
 }
@@ -88,6 +88,7 @@ void CopyStream::step() {
   copies.pop_front();
   ++done;
   wake_all(waiters);
+  if (copy.barrier) return arrive(*block, copy.barrier, 0, copy.where);
   std::memset(copy.to, 0, static_cast<std::size_t>(copy.bytes));
   if (copy.count > 0) std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.count));
 }
@@ -104,6 +105,13 @@ void cp_async_wait(int pending) {
     }
     stream.groups.pop_front();
   }
+}
+void cp_async_arrive(std::uint32_t barrier, Where where) {
+  shared_pointer(barrier, 8, 8, where);
+  CopyStream& stream = copies_of(*current);
+  stream.copies.push_back({nullptr, nullptr, 0, 0, barrier, where});
+  ++stream.issued;
+  stream_changed(stream);
 }
 
 void bulk_load(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier, Where where) {

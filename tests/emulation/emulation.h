@@ -118,6 +118,7 @@ void syncthreads(Where where);
 /// Returns how many threads' `value` is nonzero.
 int syncthreads_count(int value, Where where);
 void named_sync(int id, int threads, bool arrive_only, Where where);
+bool named_or(int id, int threads, bool value, Where where);
 void cluster_arrive(Where where);
 void cluster_wait(Where where);
 void barrier_init(std::uint32_t address, std::uint32_t count, Where where);
@@ -134,6 +135,7 @@ void proxy_fence();
 void cp_async(void* to, const void* from, int bytes, int count, Where where);
 void cp_async_commit();
 void cp_async_wait(int pending);
+void cp_async_arrive(std::uint32_t barrier, Where where);
 void bulk_load(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier, Where where);
 void bulk_store(void* to, std::uint32_t from, std::uint32_t bytes, Where where);
 void tensor_load(std::uint32_t to, const void* map, std::uint32_t barrier, int rank, const int* at, unsigned ctas, Where where);

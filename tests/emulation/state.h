@@ -40,11 +40,14 @@ struct CopyStream final : Stream {
     void* to;
     const void* from;
     int bytes, count;
+    std::uint32_t barrier;  ///< not 0: an arrival instead of a copy
+    Where where;
   };
   std::deque<Copy> copies;
   std::uint64_t issued = 0, done = 0;
   std::deque<std::uint64_t> groups;  ///< `issued` at each commit
-  CopyStream() : Stream(kCopy) {}
+  Block* block;
+  explicit CopyStream(Block* block) : Stream(kCopy), block(block) {}
   void step() override;
   bool ready() const override { return !copies.empty(); }
 };

@@ -28,6 +28,11 @@ __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, std::uin
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
+/// Arrives when all cp.async of this thread so far have landed; counts as one of the barrier's arrivals.
+__device__ __forceinline__ void barrier_arrive_copies(Barrier* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
 /// Arrives if `really`, without a branch, at an address from shared_address().
 __device__ __forceinline__ void barrier_arrive_if(std::uint32_t address, bool really) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(address),

@@ -34,5 +34,20 @@ __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+/// Waits for all `threads`; returns true to all of them if `condition` is true for at least one.
+__device__ __forceinline__ bool named_barrier_or(int id, int threads, bool condition) {
+  std::uint32_t any;
+  asm volatile(
+      "{\n"
+      ".reg .pred p, q;\n"
+      "setp.ne.u32 p, %1, 0;\n"
+      "barrier.cta.red.or.pred.aligned q, %2, %3, p;\n"
+      "selp.u32 %0, 1, 0, q;\n"
+      "}"
+      : "=r"(any)
+      : "r"(static_cast<std::uint32_t>(condition)), "r"(id), "r"(threads)
+      : "memory");
+  return any != 0;
+}
 
 }  // namespace xgemm::ptx

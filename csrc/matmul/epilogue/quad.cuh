@@ -1,4 +1,4 @@
-// Quads of sums in shared memory and in rows of C: how mma, tf32, sliced, simt and splits of K are stored.
+// Quads of sums in shared memory and in rows of C: how mma, tf32, bf16x3, sliced, simt and splits of K are stored.
 #pragma once
 #include "device/vector.cuh"
 #include "matmul/epilogue/apply.cuh"

@@ -16,6 +16,12 @@ struct alignas(16) LineStats {
   unsigned dense, lossy, nonzero;
 };
 
+/// Of a magnitude's bits: is it too small for three bf16 parts (under 2^-109), or finite and rounded to infinity by the first?
+__device__ __forceinline__ bool is_extreme(unsigned bits) {
+  constexpr unsigned kSmall = 18u << 23, kLarge = 0x7f7f8000u;
+  return bits - 1 < kSmall - 1 || bits - kLarge < kInfinityBits - kLarge;
+}
+
 /// Power of two that scales a line: its maximum lands in [2^14, 2^15). Between -113 and 163.
 __device__ __forceinline__ int split_exponent(unsigned max_bits) {
   if (max_bits == 0 || max_bits >= kInfinityBits) return 0;
@@ -32,6 +38,14 @@ __device__ __forceinline__ float power_of_two(int e) { return __int_as_float((e 
 __device__ __forceinline__ float unscale(float x, int exponent) {
   const int e = max(exponent, -252), half_e = e / 2;
   return x * power_of_two(half_e) * power_of_two(e - half_e);
+}
+
+/// Power of two that raises a line whose largest magnitude is below 2^-8 to about [1, 2), so that three bf16 parts represent
+/// all numbers within 2^-100 of it. Lines are only raised, which rounds nothing.
+__device__ __forceinline__ int lift_exponent(unsigned max_bits) {
+  constexpr int kLow = 127 - 8;
+  const int biased = static_cast<int>(max_bits >> 23);
+  return max_bits == 0 || biased >= kLow ? 0 : min(127 - biased, 126);
 }
 
 /// Quality of a line's split, for pairs_well(); both in 1/256 of K.

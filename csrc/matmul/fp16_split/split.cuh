@@ -7,8 +7,8 @@
 // C_ij of lines i and j is as good as an fp32 product (one part: off by less than 2^-16 of |A||B|) when
 //   - neither line has a lossy element and the shares of elements that are not zero multiply to 1/32 or more, or
 //   - at most 1/256 of each line is lossy and the shares of dense elements add up to at least 9/8.
-// Lines with Inf or NaN never qualify; a line of zeros does except against those. Other C_ij: sliced/fallback.cuh
-// (gated and batch-invariant products: simt/kernel.cuh). Why these bounds hold: docs/matmul.md.
+// Lines with Inf or NaN never qualify; a line of zeros does except against those. Other C_ij: bf16x3/kernel.cuh (gated and
+// batch-invariant products: simt/kernel.cuh). Why these bounds hold: docs/matmul.md.
 //
 // Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.
 // Floor: 4 + 4 bytes per element (read, write hi and lo); 4 more where k is not the contiguous dim, since columns are read twice.
@@ -109,12 +109,15 @@ __device__ __forceinline__ void note_line(const SplitArguments& s, std::int64_t 
   s.stats[at] = stats;
   if (!s.failed || stats.max_bits == 0) return;
   const std::int64_t k = s.k;
-  const bool ordinary = stats.max_bits < kInfinityBits && 256ll * stats.lossy <= k;
+  const bool low = stats.max_bits < 63u << 23;  // in a line that does not fail, all numbers that matter are near the largest
+  const bool ordinary = !low && stats.max_bits < kInfinityBits && 256ll * stats.lossy <= k;
   const std::int64_t dense = ordinary ? 16ll * stats.dense : 0;
   if (dense >= 12 * k) return;
   const unsigned levels = 4u | (dense < 9 * k ? 2u : 0u) | (dense < 6 * k ? 1u : 0u);
   atomicOr(&s.failed->state, levels << (s.of_b ? FailedLines::kLevelsOfB : FailedLines::kLevelsOfA));
-  if (pairs_with_none(line_quality(stats, k))) atomicAdd(s.of_b ? &s.failed->of_b : &s.failed->of_a, 1u);
+  const bool failed = pairs_with_none(line_quality(stats, k));
+  if (failed) atomicAdd(s.of_b ? &s.failed->of_b : &s.failed->of_a, 1u);
+  if (low || (failed && lift_exponent(stats.max_bits) > 0)) atomicAdd(&s.failed->low, 1u);
 }
 
 __device__ __forceinline__ unsigned magnitude_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }

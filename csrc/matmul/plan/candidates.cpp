@@ -111,6 +111,8 @@ constexpr double kMmaLaunch = 1.01, kMmaElements = 1.17, kMmaMeeting = 2.06;
 constexpr double kSlicedLaunch = 0.96, kSlicedCluster = 2.17, kSlicedElements = 1.2, kApartStart = 2.19, kApartBlock = 0.945;
 // tf32: a launch; a level of kTf32Fan sums; a copy that transposes, relative to another: it writes half sectors of L2.
 constexpr double kTf32Launch = 1.08, kTf32Join = 0.7, kTransposed = 2.44;
+// bf16x3: a launch; a CTA shares a tile; a half warp's up to four partial sums; time with element-wise loads of B.
+constexpr double kBf16x3Launch = 2.57, kBf16x3Share = 0.896, kBf16x3Read = 0.548, kBf16x3Elements = 1.49;
 
 /// mma: multiples of bytes that an operand's rows start and end at.
 int aligned_bytes(const Problem& p, const OperandLines& x) {
@@ -152,6 +154,21 @@ double place_operands(const Question& q, Tf32Plan& plan) {
     x->copy = reserve(plan.workspace_bytes, 4 * x->plane * x->batches);
   }
   return us;
+}
+
+/// bf16x3: partial sums of a tile that `pieces` CTAs share, read by the busiest half warp, four at a time.
+std::int64_t bf16x3_reads(int rows, std::int64_t pieces) {
+  return pieces > kBf16x3FewPieces ? ceil_div(rows, pieces) * ceil_div(ceil_div(pieces, 8), 4) + 2
+                                   : rows / 8 * ceil_div(pieces, 4);
+}
+
+Bf16x3Plan bf16x3_plan(const Question& q, Bf16x3Tile tile) {
+  const Problem& p = q.p;
+  Bf16x3Plan plan{};
+  plan.tile = tile, plan.b = tensor_operand(p, lines_of_b(p), 4), plan.a_vectors = q.quads_a;
+  plan.tiles = ceil_div(p.m, info(tile).m) * ceil_div(p.n, info(tile).n) * p.batches;
+  plan.blocks = ceil_div(p.k, kBf16x3Block);
+  return plan;
 }
 
 }  // namespace
@@ -316,11 +333,38 @@ std::optional<Tf32Plan> offer_tf32(const Question& q) {
   return least.best;
 }
 
-std::optional<SlicedPlan> plan_fallback(const Question& q) {
-  const Problem& p = q.p;
-  if (p.batch_invariant || p.gated || !fits_sliced(p)) return {};
-  const TileInfo& t = info(kFallbackTile);
-  return SlicedPlan{kFallbackTile, ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches, 1, false, 0};
+std::optional<Bf16x3Plan> offer_bf16x3(const Question& q) {
+  constexpr std::int64_t kLeastK = 64;  // of "highest": for a smaller k SGEMM rounds so seldom that truncation would show
+  if (!q.legal.bf16x3) return {};
+  if (q.forced.empty() && q.p.precision == Precision::highest && q.p.k < kLeastK) return {};
+  Least<Bf16x3Plan> least;
+  each_tile<Bf16x3Tile>(kBf16x3Tiles, q.forced, [&](Bf16x3Tile tile, const TileInfo& t) {
+    Bf16x3Plan plan = bf16x3_plan(q, tile);
+    if (plan.tiles > kMostLines / plan.blocks) return;
+    each_halving(plan.blocks, [&](std::int64_t units, std::int64_t granule) {
+      if (units > 1 && plan.blocks <= kBf16x3Short) return;
+      const std::int64_t all = plan.tiles * units, ctas = std::min<std::int64_t>(q.gpu.sm_count, all),
+                         most = ceil_div(all, ctas);  // units of the busiest CTA
+      const bool shares = units > 1 && all % (ctas * units) != 0;
+      const bool even = all == ctas * most && units % most == 0;                         // no CTA has parts of two tiles
+      const std::int64_t pieces = even ? units / most : ceil_div(ctas, plan.tiles) + 1;  // of a shared tile
+      const double compute =
+          static_cast<double>(most * granule) * t.block + static_cast<double>(ceil_div(most, units) + shares) * t.start;
+      plan.granule = granule, plan.units = units, plan.ctas = ctas;
+      plan.partial_bytes = shares ? 2 * ctas * t.m * kBf16x3Columns * 4 : 0, plan.counter_bytes = shares ? ctas * 16 : 0;
+      least.consider(plan, (plan.b_tma() ? 1 : kBf16x3Elements) *
+                               (kBf16x3Launch + longest_us(compute, q.memory()) +
+                                (shares ? kBf16x3Share + static_cast<double>(bf16x3_reads(t.m, pieces)) * kBf16x3Read : 0)));
+    });
+  });
+  return least.best;
+}
+
+std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Question& q) {
+  Bf16x3Plan plan = bf16x3_plan(q, Bf16x3Tile::t64x128);
+  if (q.p.batch_invariant || q.p.gated || plan.tiles >= std::int64_t{1} << 30) return {};
+  plan.granule = plan.blocks, plan.units = 1, plan.ctas = std::min<std::int64_t>(plan.tiles, q.gpu.sm_count);
+  return plan;
 }
 
 }  // namespace xgemm::matmul

@@ -33,19 +33,23 @@ bool serves_mma(const Problem& p) {
          (p.b.row_stride == 1 || p.b.col_stride == 1);
 }
 
-/// For kernels that count in 32 bits.
-bool is_short(const Problem& p) {
+/// The same by kernels that count in 32 bits.
+bool serves_short_fp32(const Problem& p) {
   constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 4096;
   const auto steps = [](const Operand& x) {
     return std::min(x.row_stride, x.col_stride) >= 0 && std::max(x.row_stride, x.col_stride) < kLimit / 4;
   };
-  return std::max({p.m, p.n, p.k}) < kLimit && steps(p.a) && steps(p.b);
+  return serves_fp32(p) && std::max({p.m, p.n, p.k}) < kLimit && steps(p.a) && steps(p.b);
+}
+
+bool serves_sliced(const Problem& p) {
+  return serves_short_fp32(p) && ceil_div(p.m, 32) * ceil_div(p.n, 32) < (std::int64_t{1} << 27) / p.batches;
 }
 
 bool serves_sweep(const Problem& p) {
   const bool of_b = sweep_streams_b(p), of_a = p.n <= kGemvLines && p.a.row_stride == 1;
   const std::int64_t lines = of_b ? p.n : p.m;
-  return serves_fp32(p) && is_short(p) && (of_b || of_a) && lines >= 32 &&
+  return serves_short_fp32(p) && (of_b || of_a) && lines >= 32 &&
          ceil_div(lines, kSweepColumns) < (std::int64_t{1} << 27) / p.batches;
 }
 
@@ -72,7 +76,7 @@ const std::vector<std::string>& all_names() {
     family("simt", kSimtTiles), family("sliced", kSlicedTiles), family("fp64", kFp64Tiles), family("mma", kMmaTiles);
     family("large", kLargeTiles);
     for (const TileInfo& tile : kSlicedTiles) found.push_back(std::string(tile.name) + "_apart");
-    family("tf32", kTf32Tiles), family("wgmma", kWgmmaTiles);
+    family("tf32", kTf32Tiles), family("bf16x3", kBf16x3Tiles), family("wgmma", kWgmmaTiles);
     return found;
   }();
   return names;
@@ -82,16 +86,12 @@ std::string_view without_splits(std::string_view forced) { return forced.substr(
 
 }  // namespace
 
-bool fits_sliced(const Problem& p) {
-  return is_short(p) && ceil_div(p.m, 32) * ceil_div(p.n, 32) < (std::int64_t{1} << 27) / p.batches;
-}
-
 Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const auto asked = [&](std::string_view family) { return forced.empty() || forced.starts_with(family); };
   const bool few = std::min(p.m, p.n) <= kGemvLines, simt = forced == "simt";
   const bool short_lines = std::min(p.m, p.n) >= 1 && std::max(p.m, p.n) <= kMostLines, hopper = gpu.major == 9 && short_lines,
              rounded = !p.factor && !p.wide_out,  // results that every family stores
-      any_k = hopper && p.k >= 1 && rounded;
+      any_k = hopper && p.k >= 1 && rounded, tma = any_k && p.k <= kMostLines;
   return {.gemv = few && !is_half(p.dtype) && (simt || asked("gemv")),
           .dot = few && (simt || asked("dot")) && serves_dot(p),
           .sweep = few && asked("sweep") && any_k && serves_sweep(p),
@@ -100,8 +100,9 @@ Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forc
                   (p.n > kGemvLines || !p.batch_invariant),  // gemv's order of additions does not depend on M either
           .mma = asked("mma") && short_lines && p.k >= 1 && serves_mma(p),
           .large = asked("large") && serves_large(p),
-          .sliced = asked("sliced") && any_k && serves_fp32(p) && fits_sliced(p),
-          .tf32 = asked("tf32") && any_k && p.k <= kMostLines && serves_fp32(p) && p.precision != Precision::highest,
+          .sliced = asked("sliced") && any_k && serves_sliced(p),
+          .tf32 = asked("tf32") && tma && serves_fp32(p) && p.precision != Precision::highest,
+          .bf16x3 = asked("bf16x3") && tma && serves_fp32(p),
           .wgmma = asked("wgmma") && any_k && serves_wgmma(p)};
 }
 

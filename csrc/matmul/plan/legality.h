@@ -15,9 +15,8 @@ inline constexpr std::int64_t kMostLines = (std::int64_t{1} << 31) - 1024;
 
 /// The families that can do a problem and that `forced` does not leave out. A family says in its kernel's header what it needs.
 struct Legal {
-  bool gemv, dot, sweep, simt, fp64, mma, large, sliced, tf32, wgmma;
+  bool gemv, dot, sweep, simt, fp64, mma, large, sliced, tf32, bf16x3, wgmma;
 };
-bool fits_sliced(const Problem& p);  ///< sliced's indices are of 32 bits
 Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forced);
 
 // XGEMM_MATMUL_PLAN, `forced` here: the name of a family ("wgmma") or of one of its tiles ("wgmma_128x128"), of fp64 and mma_tf32

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <variant>
 
+#include "matmul/bf16x3/plan.h"
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
 #include "matmul/mma/large.h"
@@ -19,7 +20,7 @@
 
 namespace xgemm::matmul {
 
-using Candidate = std::variant<SimtPlan, GemvPlan, Fp64Plan, MmaPlan, LargePlan, SlicedPlan, Tf32Plan, WgmmaPlan>;
+using Candidate = std::variant<SimtPlan, GemvPlan, Fp64Plan, MmaPlan, LargePlan, SlicedPlan, Tf32Plan, Bf16x3Plan, WgmmaPlan>;
 
 inline double seconds(const Candidate& c) {
   return std::visit([](const auto& plan) { return plan.seconds; }, c);
@@ -44,13 +45,15 @@ std::optional<MmaPlan> offer_mma(const Question& q);
 std::optional<LargePlan> offer_large(const Question& q);
 std::optional<SlicedPlan> offer_sliced(const Question& q);
 std::optional<Tf32Plan> offer_tf32(const Question& q);
+std::optional<Bf16x3Plan> offer_bf16x3(const Question& q);
 std::optional<WgmmaPlan> offer_wgmma(const Question& q);
 /// gemv, dot or tiles on CUDA cores, which can do every problem of fp32 and fp64.
 std::optional<Candidate> offer_cuda_cores(const Question& q);
 /// Other names, and a tile that cannot do the problem, leave simt_64x64, which does every problem of fp32 and fp64.
 SimtPlan offer_simt(const Question& q);
 
-/// Whole tiles, for the elements that a product's fp16 parts cannot represent; nothing if CUDA cores have to compute them.
-std::optional<SlicedPlan> plan_fallback(const Question& q);
+/// Whole tiles, for the elements that a product's fp16 parts cannot represent; nothing if CUDA cores have to compute them. The
+/// tiles' numbers take bf16x3_list_words.
+std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Question& q);
 
 }  // namespace xgemm::matmul

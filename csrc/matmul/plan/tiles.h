@@ -93,6 +93,13 @@ inline constexpr Tiles<4> kTf32Tiles{{
     kTf32Rates("tf32_64x64x128", 64, 64, 128),    // few rows, small outputs
 }};
 
+/// wgmma on three bf16 parts.
+enum class Bf16x3Tile : std::uint8_t { t32x128, t64x128 };
+inline constexpr Tiles<2> kBf16x3Tiles{{
+    {"bf16x3_32x128", 32, 128, 64, 1, 1.23, 1.36},   // few rows: limited by reading B
+    {"bf16x3_64x128", 64, 128, 64, 1, 2.38, 1.876},  // the rest: B is read and split half as often
+}};
+
 /// wgmma on 16-bit operands.
 enum class WgmmaTile : std::uint8_t { t128x256, t128x192, t128x128, t64x64, t64x32 };
 inline constexpr Tiles<5> kWgmmaTiles{{
@@ -110,6 +117,7 @@ constexpr const TileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::si
 constexpr const TileInfo& info(LargeTile t) { return kLargeTiles[static_cast<std::size_t>(t)]; }
 constexpr int large_slot_bytes(LargeTile t, int parts) { return 2 * parts * info(t).k * (info(t).m + info(t).n); }
 constexpr const TileInfo& info(Tf32Tile t) { return kTf32Tiles[static_cast<std::size_t>(t)]; }
+constexpr const TileInfo& info(Bf16x3Tile t) { return kBf16x3Tiles[static_cast<std::size_t>(t)]; }
 constexpr const TileInfo& info(WgmmaTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
 
 }  // namespace xgemm::matmul

@@ -133,44 +133,35 @@ __device__ __forceinline__ void add(Sums& sum, const Sums& x) {
   for (int j = 0; j < 4; ++j) sum.v[j] += x.v[j];
 }
 
-/// A tile's batch, first row and first column.
-struct TileOrigin {
-  unsigned batch;
-  int row, column;
-};
-template <SlicedTile kSliced>
-__device__ __forceinline__ TileOrigin tile_origin(const SlicedArguments& args, unsigned tile_of_all) {
-  const unsigned batch = tile_of_all / args.tiles, tile = tile_of_all - batch * args.tiles;
-  return {batch, static_cast<int>(tile / args.columns) * info(kSliced).m, static_cast<int>(tile % args.columns) * info(kSliced).n};
-}
+}  // namespace sliced
 
-struct WholeTile {
-  static constexpr bool kAll = true;
-};
-
-/// Computes one of a launch's tiles; with a `written` that is not for all elements, of a CTA's own, after grid_wait().
-template <SlicedTile kSliced, bool kAlongKA, bool kAlongKB, class Written>
-__device__ __forceinline__ void compute_tile(const SlicedArguments& args, unsigned tile_of_all, float* rings,
-                                             const Written& written) {
+template <SlicedTile kSliced, bool kAlongKA, bool kAlongKB>
+__global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_constant__ SlicedArguments args) {
+  using namespace sliced;
   using Shape = Shape<kSliced, kAlongKA, kAlongKB>;
   using A = typename Shape::A;
   using B = typename Shape::B;
   constexpr TileInfo kTile = Shape::kTile;
   constexpr int kStages = Shape::kStages, kQuads = kTile.n / 4;
+  extern __shared__ __align__(16) float rings[];
+
   const Problem& p = args.problem;
-  const bool apart = Written::kAll && args.apart;
   const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
-  const int splits = Written::kAll ? args.splits : 1, split = Written::kAll ? static_cast<int>(blockIdx.x) % splits : 0;
-  const auto [batch, row0, col0] = tile_origin<kSliced>(args, tile_of_all);
+  const int splits = args.splits, split = static_cast<int>(blockIdx.x) % splits;
+  const unsigned tile_of_all =
+      args.apart ? blockIdx.x * kWarps + static_cast<unsigned>(warp) : blockIdx.x / static_cast<unsigned>(splits);
+  if (tile_of_all >= args.all_tiles) return;  // apart
+  const unsigned batch = tile_of_all / args.tiles, tile = tile_of_all - batch * args.tiles;
+  const int row0 = static_cast<int>(tile / args.columns) * kTile.m, col0 = static_cast<int>(tile % args.columns) * kTile.n;
   const int rows = min(kTile.m, static_cast<int>(p.m) - row0), columns = min(kTile.n, static_cast<int>(p.n) - col0);
   const float* const a = static_cast<const float*>(p.a.data) + (batch ? batch_offset(p, p.a, batch) : 0) + row0 * p.a.row_stride;
   const float* const b = static_cast<const float*>(p.b.data) + (batch ? batch_offset(p, p.b, batch) : 0) + col0 * p.b.col_stride;
   const int a_line = 4 * static_cast<int>(p.a.row_stride), a_k = 4 * static_cast<int>(p.a.col_stride);
   const int b_line = 4 * static_cast<int>(p.b.col_stride), b_k = 4 * static_cast<int>(p.b.row_stride);
-  const int k_size = static_cast<int>(p.k), chunks = (k_size + kDepth - 1) / kDepth, step = apart ? 1 : kWarps * splits;
+  const int k_size = static_cast<int>(p.k), chunks = (k_size + kDepth - 1) / kDepth, step = args.apart ? 1 : kWarps * splits;
   float* const ring = rings + warp * Shape::kRing;
 
-  const int own_first = apart ? 0 : split * kWarps + warp;
+  const int own_first = args.apart ? 0 : split * kWarps + warp;
   int next = own_first;
   const auto start_copy = [&](int slot) {
     if (next < chunks) {
@@ -183,10 +174,8 @@ __device__ __forceinline__ void compute_tile(const SlicedArguments& args, unsign
     cp_async_commit();  // an empty group too: the wait counts groups
   };
 
-  if constexpr (Written::kAll) {
-    ptx::grid_wait();
-    ptx::grid_release();
-  }
+  ptx::grid_wait();
+  ptx::grid_release();
   for (int slot = 0; slot < kStages - 1; ++slot) start_copy(slot);
   constexpr int kRowPairs = A::kGroups / 2;
   double sums[kRowPairs][B::kGroups][4] = {};
@@ -217,7 +206,7 @@ __device__ __forceinline__ void compute_tile(const SlicedArguments& args, unsign
     for (int c = 0; c < B::kGroups; ++c)
       store_vector(own_sums + (8 * i + lane / 4) * Shape::kSumPitch + 8 * c + lane % 4 * 2,
                    Vector<double, 2>{{sums[i / 2][c][i % 2 * 2], sums[i / 2][c][i % 2 * 2 + 1]}});
-  if (apart)
+  if (args.apart)
     __syncwarp();
   else
     __syncthreads();
@@ -242,14 +231,10 @@ __device__ __forceinline__ void compute_tile(const SlicedArguments& args, unsign
     Quad<float> x{
         {static_cast<float>(sum.v[0]), static_cast<float>(sum.v[1]), static_cast<float>(sum.v[2]), static_cast<float>(sum.v[3])}};
     x = finished_quad(p, args.plain, static_cast<int>(batch), row0 + row, col0 + column, x, count);
-    float* const to = static_cast<float*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row0 + row) * p.n + col0 + column;
-    if constexpr (Written::kAll)
-      store_row_quad(to, x, count, p.n);
-    else
-      for (int j = 0; j < min(4, count); ++j)
-        if (written(batch, row0 + row, col0 + column + j)) to[j] = x.v[j];
+    store_row_quad(static_cast<float*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row0 + row) * p.n + col0 + column, x,
+                   count, p.n);
   };
-  if (apart) {
+  if (args.apart) {
 #pragma unroll 1
     for (int quad = lane; quad < kTile.m * kQuads; quad += 32) store(quad, warp_sum(own_sums + place(quad)));
     return;
@@ -277,16 +262,6 @@ __device__ __forceinline__ void compute_tile(const SlicedArguments& args, unsign
   }
   ptx::cluster_sync();  // no CTA exits while its sums are read
 #endif
-}
-
-}  // namespace sliced
-
-template <SlicedTile kSliced, bool kAlongKA, bool kAlongKB>
-__global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_constant__ SlicedArguments args) {
-  extern __shared__ __align__(16) float rings[];
-  const unsigned tile = args.apart ? blockIdx.x * sliced::kWarps + warp_uniform(threadIdx.x / 32)
-                                   : blockIdx.x / static_cast<unsigned>(args.splits);
-  if (tile < args.all_tiles) sliced::compute_tile<kSliced, kAlongKA, kAlongKB>(args, tile, rings, sliced::WholeTile{});
 }
 
 }  // namespace xgemm::matmul

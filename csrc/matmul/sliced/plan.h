@@ -7,7 +7,6 @@ namespace xgemm::matmul {
 
 inline constexpr int kSlicedWarps = 8, kSlicedDepth = 16;  ///< warps of a block, k of a warp's step
 inline constexpr int kSlicedMaxSplits = 8;                 ///< blocks of a cluster that share a tile's k
-inline constexpr SlicedTile kFallbackTile = SlicedTile::t32x64;
 
 struct SlicedPlan {
   SlicedTile tile;

@@ -11,7 +11,7 @@ bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspa
                           cudaStream_t stream) {
   unsigned char* const space = static_cast<unsigned char*>(workspace);
   FailedProduct failed{};
-  if (plan.fallback_sliced) {
+  if (plan.fallback_bf16x3) {
     failed.lines = static_cast<FailedLines*>(counters);
     if (plan.parts == 2) {
       failed.lines_a = static_cast<unsigned>(p.m * plan.a.batches);
@@ -30,16 +30,14 @@ bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspa
   const bool launched = p.gated           ? launch_wgmma_gated(launch)
                         : plan.parts == 2 ? launch_wgmma_fp16x3(launch)
                                           : launch_wgmma_fp16x1(launch);
-  if (!launched) {
+  if (!launched || (plan.fallback_bf16x3 &&
+                    !launch_bf16x3_fallback(p, *plan.fallback_bf16x3, only, failed,
+                                            plan.b.prepared ? failed_of(p, plan.parts, const_cast<void*>(p.prepared_b)) : nullptr,
+                                            reinterpret_cast<unsigned*>(space + plan.list), stream))) {
     if (failed.lines) cudaMemsetAsync(failed.lines, 0, sizeof(FailedLines), stream);
     return false;
   }
-  if (plan.fallback_sliced) {
-    const FailedLines* const prepared =
-        plan.b.prepared ? failed_of(p, plan.parts, const_cast<void*>(p.prepared_b)) : nullptr;
-    launch_sliced_fallback(p, *plan.fallback_sliced, only, failed, prepared, sm_count, stream);
-    return true;
-  }
+  if (plan.fallback_bf16x3) return true;
   if (!p.gated) {
     launch_simt<float>(p, plan.fallback, nullptr, stream, only);
     return true;

@@ -2,11 +2,10 @@
 #pragma once
 #include <optional>
 
-#include "matmul/fp16_split/failed.h"
+#include "matmul/bf16x3/plan.h"
 #include "matmul/order.h"
 #include "matmul/plan/tiles.h"
 #include "matmul/simt/plan.h"
-#include "matmul/sliced/plan.h"
 #include "matmul/tensor_operand.h"
 
 namespace xgemm::matmul {
@@ -66,7 +65,8 @@ struct WgmmaPlan : WgmmaTiling {
   std::int64_t workspace_bytes;
   std::int64_t partial_bytes;                 ///< sums of `memory_splits`
   std::int64_t counter_bytes;                 ///< zeros before and after the launch
-  std::optional<SlicedPlan> fallback_sliced;  ///< instead of `fallback`
+  std::optional<Bf16x3Plan> fallback_bf16x3;  ///< instead of `fallback`
+  std::int64_t list;                          ///< its list's offset in the workspace
 };
 
 }  // namespace xgemm::matmul

@@ -22,6 +22,9 @@ inline void barrier_arrive(Barrier* barrier, Where where = Where::current()) {
 inline void barrier_arrive_expect(Barrier* barrier, std::uint32_t bytes, Where where = Where::current()) {
   emulation::barrier_arrive(shared_address(barrier, where), bytes, where);
 }
+inline void barrier_arrive_copies(Barrier* barrier, Where where = Where::current()) {
+  emulation::cp_async_arrive(shared_address(barrier, where), where);
+}
 inline void barrier_arrive_if(std::uint32_t address, bool really, Where where = Where::current()) {
   if (really) emulation::barrier_arrive(address, 0, where);
 }

@@ -37,5 +37,8 @@ inline void named_barrier_sync(int id, int threads, emulation::Where where = emu
 inline void named_barrier_arrive(int id, int threads, emulation::Where where = emulation::Where::current()) {
   emulation::named_sync(id, threads, true, where);
 }
+inline bool named_barrier_or(int id, int threads, bool condition, emulation::Where where = emulation::Where::current()) {
+  return emulation::named_or(id, threads, condition, where);
+}
 
 }  // namespace xgemm::ptx

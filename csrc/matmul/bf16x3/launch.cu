@@ -1,0 +1,79 @@
+#include "device/integer.h"
+#include "device/launch.h"
+#include "matmul/bf16x3/kernel.cuh"
+#include "matmul/dispatch.h"
+#include "matmul/launch.h"
+#include "matmul/operand_map.h"
+
+namespace xgemm::matmul {
+namespace {
+
+enum class Kind { any_k, short_k, fallback };
+
+template <Bf16x3Tile kTile, bool kKMajorB, Kind kKind>
+struct Bf16x3Instance {
+  static constexpr Bf16x3Config kValue{
+      .rows = info(kTile).m, .k_major_b = kKMajorB, .fallback = kKind == Kind::fallback, .short_k = kKind == Kind::short_k};
+};
+
+template <Bf16x3Tile kTile, bool kKMajorB, Kind kKind>
+bool launch(const Bf16x3Arguments& g, unsigned ctas, cudaStream_t stream) {
+  using Instance = Bf16x3Instance<kTile, kKMajorB, kKind>;
+  constexpr auto kKernel = [] {
+    if constexpr (kKind == Kind::fallback)
+      return bf16x3_fallback<Instance>;
+    else
+      return bf16x3_gemm<Instance>;
+  }();
+  return enqueue_with_shared<kKernel, bf16x3::Shared<Instance>::kBytes>(
+      {.blocks = ctas, .threads = 32 * bf16x3::kWarps, .early = true}, stream, g);
+}
+
+template <Bf16x3Tile kTile, Kind kKind>
+bool launch_tile(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
+  const auto ctas = static_cast<unsigned>(plan.ctas);
+  return plan.b.k_major ? launch<kTile, true, kKind>(g, ctas, stream) : launch<kTile, false, kKind>(g, ctas, stream);
+}
+
+/// Fills the arguments of both kernels; false: the driver rejected the tensor map.
+bool describe(Bf16x3Arguments& g, const Problem& p, const Bf16x3Plan& plan) {
+  const int rows = info(plan.tile).m;
+  const TensorOperand& b = plan.b;
+  g.tma = plan.b_tma();
+  g.a_along_k = a_along_k(p) || p.a.row_stride != 1;
+  g.a_vectors = plan.a_vectors;
+  g.plain = has_plain_epilogue(p) && !p.bias.data;
+  g.batch_step_b = b.batch_step;
+  g.rows = static_cast<unsigned>(ceil_div(p.m, rows)), g.columns = static_cast<unsigned>(ceil_div(p.n, kBf16x3Columns));
+  g.blocks = static_cast<unsigned>(plan.blocks), g.granule = static_cast<unsigned>(plan.granule),
+  g.units = static_cast<unsigned>(plan.units);
+  g.one_row = g.rows == 1 && p.batches == 1;
+  g.all_units = static_cast<unsigned>(plan.tiles * plan.units);
+  g.problem = p;
+  const int box = b.k_major ? kBf16x3Columns : kBf16x3Block;
+  return !g.tma || make_operand_map(g.b, p, p.b, b, nullptr, DType::f32, 32, box);
+}
+
+}  // namespace
+
+bool launch_bf16x3(const Problem& p, const Bf16x3Plan& plan, void* counters, float* partials, cudaStream_t stream) {
+  Bf16x3Arguments g{};
+  if (!describe(g, p, plan)) return false;
+  g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
+  return dispatch_tile<kBf16x3Tiles.size()>(plan.tile, [&]<Bf16x3Tile kTile>() {
+    return plan.blocks <= kBf16x3Short ? launch_tile<kTile, Kind::short_k>(plan, g, stream)
+                                       : launch_tile<kTile, Kind::any_k>(plan, g, stream);
+  });
+}
+
+bool launch_bf16x3_fallback(const Problem& p, const Bf16x3Plan& plan, const FailedPairs& only, const FailedProduct& failed,
+                            const FailedLines* prepared, unsigned* list, cudaStream_t stream) {
+  Bf16x3Arguments g{};
+  if (!describe(g, p, plan)) return false;
+  g.fallback = only, g.failed = failed, g.prepared = prepared, g.list = list;
+  const auto ctas = static_cast<unsigned>(plan.ctas);
+  return plan.b.k_major ? launch<Bf16x3Tile::t64x128, true, Kind::fallback>(g, ctas, stream)
+                        : launch<Bf16x3Tile::t64x128, false, Kind::fallback>(g, ctas, stream);
+}
+
+}  // namespace xgemm::matmul
