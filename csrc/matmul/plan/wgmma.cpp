@@ -229,10 +229,8 @@ std::optional<WgmmaPlan> offer_wgmma(const Question& q) {
   const bool fp32 = p.dtype == DType::f32;
   WgmmaPlan plan{};
   plan.parts = fp32 ? split_parts(p.precision) : 0;
-  // For smaller K, a product's own error (2^-22) shows next to the rounding of SGEMM's sum; and one lossy element, which one in
-  // 500 lines of normal data has, fails a line of so short a K. Three bf16 parts have no lossy elements.
-  const bool alone = p.batch_invariant || p.gated || p.prepared_b;
-  if (q.forced.empty() && plan.parts == 2 && p.k < (alone ? kLeastSplitK : 256)) return {};
+  // For smaller K, a product's own error (2^-22) shows next to the rounding of SGEMM's sum.
+  if (q.forced.empty() && plan.parts == 2 && p.k < kLeastSplitK) return {};
   plan.a = place_operand(p, lines_of_a(p), fp32, p.gated);
   plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts) : place_operand(p, lines_of_b(p), fp32, p.gated);
   if (p.gated) plan.up = place_operand(p, lines_of_up(p), fp32, p.gated);
