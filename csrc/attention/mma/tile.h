@@ -75,12 +75,9 @@ constexpr Tile many_rows_tile(int head_size, int consumers, int row_blocks, Serv
           .row_blocks = row_blocks};
 }
 inline constexpr std::array kManyRowsTiles = {
-    many_rows_tile(64, 2, 2, Serving::any),
-    many_rows_tile(96, 2, 2, Serving::unmasked),
-    many_rows_tile(128, 2, 2, Serving::unmasked),
-    many_rows_tile(128, 2, 1, Serving::masked, 1),  // a mask takes registers
-    many_rows_tile(192, 1, 1, Serving::unmasked),
-    many_rows_tile(256, 1, 1, Serving::any),
+    many_rows_tile(64, 2, 2, Serving::any),          many_rows_tile(96, 2, 2, Serving::unmasked),
+    many_rows_tile(128, 2, 2, Serving::unmasked),    many_rows_tile(128, 2, 1, Serving::masked, 1),  // a mask takes registers
+    many_rows_tile(192, 1, 1, Serving::unmasked),    many_rows_tile(256, 1, 1, Serving::any),
     many_rows_tile(576, 1, 1, Serving::any, 1, 256),  // 216 KB
 };
 

@@ -96,8 +96,7 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks)
     for (int column = 0; column < max(a.d, 1); column += kTogether)
       stage<Acc, kTile.rows(), kTogether, kTile.query_stride()>(
           queries + column, at(a.query, query_at + column * a.query.column), a.dtype, a.query.vector, a.query.column,
-          [&](int row) { return row < rows.count; }, a.d - column,
-          [&](int row) { return Row(a, batch, first_row + row).query; });
+          [&](int row) { return row < rows.count; }, a.d - column, [&](int row) { return Row(a, batch, first_row + row).query; });
 
   copy_next();
 
