@@ -1,8 +1,7 @@
 // Writes sequences' new keys and values to their caches.
 //
-//   Operands   new rows (sequence, new, head, columns), caches by pages: any strides. `Word`: what a thread copies, a piece of a
-//   row
-//              of 16 bytes or one element.
+//   Operands   new rows (sequence, new, head, columns), caches by pages: any strides. `Word`: what a thread copies, 16 bytes of a
+//              row or one element.
 //   Order      pages may be shared only where their rows are not written. Rows without room, or whose page is out of bounds, are
 //              dropped.
 //   Floor      reads and writes the new rows.
