@@ -113,7 +113,7 @@ BAD = [
     ("attention", ((2, 4, 3, 4), (3, 4, 3, 4), (3, 4, 3, 4)), {}),
     ("attention", ((3, 4), (3, 4), (3, 4)), {"enable_gqa": True}),
     ("attention", ((4,), (3, 4), (3, 4)), {}),
-    ("attention", ((1, 1, 3, 257),) * 3, {}),
+    ("attention", ((1, 1, 3, 577),) * 3, {}),
     ("attention", ((1, 1, 3, 4),) * 3, {"attn_mask": torch.ones(4, 3)}),
     ("attention", ((1, 1, 3, 4),) * 3, {"attn_mask": torch.ones(3, 3).double()}),
     ("scaled_masked_softmax", ((3, 4),), {"mask": torch.ones(4).half()}),
