@@ -22,10 +22,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 import torch_ext
+from torch_ext._sdpa import WIDEST_HEAD
 from torch_ext.fake import widest_head
 
 NAME = "xgemm"
-WIDEST_SEQUENCES = 256  # heads that attention_varlen takes on a GPU
 EVERY_KEY = (-1, -1)
 CAUSAL = (-1, 0)
 
@@ -191,7 +191,7 @@ def attention(
         attention_mask = attention_mask.to(query.dtype)
     widest = max(query.shape[3], value.shape[3])
     wide = widest > widest_head(query.dtype)
-    by_sequence = packed is not None and attention_mask is None and position_bias is None and widest <= WIDEST_SEQUENCES
+    by_sequence = packed is not None and attention_mask is None and position_bias is None and widest <= WIDEST_HEAD
     if window != EVERY_KEY and (position_bias is not None or wide):
         attention_mask = _bools((1, 1, length, keys), window, alignment, query.device)
         window = EVERY_KEY
