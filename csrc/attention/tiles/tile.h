@@ -49,7 +49,7 @@ struct Tile {
   static constexpr int blocks(int columns) { return (columns + 63) / 64; }
 
   constexpr bool serves(Masking masking) const {
-    if (masking == Masking::sequences && !sequences) return false;
+    if (masking == Masking::sequences) return sequences;
     if (serving == Serving::unmasked) return !has_mask(masking);
     if (serving == Serving::masked && !has_mask(masking)) return false;
     if (masking == Masking::additive_tma) return mask_slots(masking) > 0;
@@ -88,7 +88,12 @@ struct Tile {
     return consumers == 2 && masking == Masking::edges ? 24 : 40;
   }
   constexpr int consumer_registers(Masking masking) const {
-    return consumers == 3 ? 160 : consumers == 1 ? 216 : !has_mask(masking) ? 240 : 232;
+    return consumers == 3 ? 160 : consumers == 1 ? 216 : masking == Masking::edges ? 240 : 232;
+  }
+  /// A CTA starts with 65536 registers over all threads, in eights; consumers that ask for more than is left wait for ever.
+  constexpr bool registers_suffice(Masking masking) const {
+    const int at_launch = 65536 / ctas / threads() / 8 * 8 * (consumers + 1);
+    return !lends_registers() || consumers * consumer_registers(masking) + producer_registers(masking) <= at_launch;
   }
 };
 

@@ -22,6 +22,7 @@ __global__ void __launch_bounds__(kWgmmaTiles[kIndex].threads(), kWgmmaTiles[kIn
     attention_wgmma(const __grid_constant__ ArgumentsOf<TileArguments, kMasking> g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using S = Shared<kIndex, kMasking>;
+  static_assert(S::kTile.registers_suffice(kMasking));
   extern __shared__ __align__(1024) unsigned char attention_memory[];  // aligned to kSwizzlePattern: no room for padding
   const S shared(attention_memory);
   if (threadIdx.x == 32) shared.init_barriers();

@@ -55,9 +55,15 @@ inline constexpr std::array kWgmmaTiles = {
          .keys = 80,
          .query_slots = 1,
          .stages = 2,
-         .additive = false,
-         .sequences = true},                                                                                                // 8
-    Tile{.head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 2, .others = false},  // 9
+         .additive = false},  // 8
+    Tile{.head_size = 256,
+         .value_size = 256,
+         .consumers = 2,
+         .keys = 64,
+         .query_slots = 1,
+         .stages = 2,
+         .others = false,
+         .sequences = true},  // 9
     // Decoding: limited by reading keys and values, so as many loads as possible are in flight; two CTAs if registers allow.
     Tile{.head_size = 64, .value_size = 64, .consumers = 1, .keys = 128, .query_slots = 1, .stages = 3, .ctas = 2},   // 10
     Tile{.head_size = 128, .value_size = 128, .consumers = 1, .keys = 64, .query_slots = 1, .stages = 3, .ctas = 2},  // 11
