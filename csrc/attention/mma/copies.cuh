@@ -96,10 +96,13 @@ struct TileCopies {
   }
 };
 
-/// The same of a sequence's keys or values, which may lie in pages.
+/// The same of a sequence's keys or values, which may lie in pages. Eight threads share a row: 128 bytes at a time are whole
+/// cache lines, and a thread has few rows to find.
 template <int kKeys, int kColumns, int kThreads = kMmaThreads>
 struct SequenceCopies {
-  using Rows = TileCopies<kKeys, kColumns, kThreads>;
+  static constexpr int kPieces = kColumns / 8, kAcross = 8, kDown = kThreads / kAcross;  // kDown rows at a time
+  static_assert(kKeys % kDown == 0);
+
   const MmaArguments::Operand& x;
   const int& columns;
   const Sequences& sequences;
@@ -109,36 +112,57 @@ struct SequenceCopies {
                                             const SequenceTile& of_tile, const int& columns)
       : x(operand), columns(columns), sequences(g.sequences), tile(of_tile) {}
 
-  /// Of the threads side by side in a row, each finds one of their rows.
-  __device__ __forceinline__ void issue(unsigned char* slot, int first, int sk) const {
-    constexpr int kRowsOfThread = kKeys / Rows::kDown;
-    constexpr int kUnrolled = kColumns == 128 ? 2 : kRowsOfThread;  // of many rows with 128 columns: registers
-    static_assert(kRowsOfThread <= Rows::kAcross);
-    const int piece = Rows::piece(), key = first + Rows::row() + piece * Rows::kDown;
-    std::uint64_t mine = 0;  // the row's address; 0: zeros
-    if (piece < kRowsOfThread && key < sk) {
-      int page = tile.sequence, row = tile.key_row + key;
-      if (sequences.table != nullptr) {
-        const int index = sequences.page_rows.divide(key);
-        page = __ldg(sequences.table + page * sequences.table_step + index);
-        row = key - index * static_cast<int>(sequences.page_rows.divisor);
-      }
-      if (static_cast<unsigned>(page) < static_cast<unsigned>(sequences.pages))
-        mine = reinterpret_cast<std::uint64_t>(x.data) + 2 * (page * x.outer + tile.inner * x.inner + row * x.row);
+  static __device__ __forceinline__ int row() { return thread_index() / kAcross; }
+  static __device__ __forceinline__ int piece() { return thread_index() % kAcross; }
+
+  /// Where a key lies. `page`: of the cache; negative: it is zeros.
+  struct Place {
+    int page, row;
+  };
+  __device__ __forceinline__ Place find(int key, int sk) const {
+    Place place{tile.sequence, tile.key_row + key};
+    if (sequences.table != nullptr) {
+      const int index = sequences.page_rows.divide(key);
+      place.row = key - index * static_cast<int>(sequences.page_rows.divisor);
+      place.page = key < sk ? __ldg(sequences.table + tile.sequence * sequences.table_step + index) : -1;
     }
-    const int right = columns / 8 - piece;
-    slot += Swizzle<kColumns>::at(Rows::row(), piece);
-#pragma unroll(kUnrolled)
-    for (int i = 0; i < kRowsOfThread; ++i) {
-      const std::uint64_t row = __shfl_sync(kFullWarp, mine, i, Rows::kAcross);
-#pragma unroll
-      for (int across = 0; across < kColumns / 8; across += Rows::kAcross)
-        cp_async_or_zeros(slot + i * Rows::kDown * Rows::kRowBytes + 16 * across,
-                          reinterpret_cast<const char*>(row) + 16 * (piece + across), row != 0 && across < right);
-    }
+    if (key >= sk || static_cast<unsigned>(place.page) >= static_cast<unsigned>(sequences.pages)) place.page = -1;
+    return place;
   }
-  __device__ __forceinline__ void issue_whole_or_not(unsigned char* slot, int first, int sk) const { issue(slot, first, sk); }
+  /// Issues the thread's copies of a row of the tile.
+  __device__ __forceinline__ void issue_row(unsigned char* slot, int of_tile, const Place& place) const {
+    const char* const from =
+        static_cast<const char*>(x.data) + 2 * (tile.inner * x.inner + place.page * x.outer + place.row * x.row) + 16 * piece();
+    const int right = place.page >= 0 ? columns / 8 - piece() : 0;
+#pragma unroll
+    for (int across = 0; across < kPieces; across += kAcross)
+      if (kPieces % kAcross == 0 || across + piece() < kPieces)
+        cp_async_or_zeros(slot + Swizzle<kColumns>::at(of_tile, across + piece()), from + 16 * across, across < right);
+  }
+  __device__ __forceinline__ void issue_whole_or_not(unsigned char* slot, int first, int sk) const {
+#pragma unroll 1
+    for (int of_tile = row(); of_tile < kKeys; of_tile += kDown) issue_row(slot, of_tile, find(first + of_tile, sk));
+  }
 };
+
+/// Issues the copies of keys and values from `first` on.
+template <int kKeys, int kColumns, int kValueColumns>
+__device__ __forceinline__ void issue_both(const TileCopies<kKeys, kColumns>& keys,
+                                           const TileCopies<kKeys, kValueColumns>& values, unsigned char* slot,
+                                           unsigned char* value_slot, int first, int sk) {
+  keys.issue(slot, first, sk), values.issue(value_slot, first, sk);
+}
+template <int kKeys, int kColumns, int kValueColumns>
+__device__ __forceinline__ void issue_both(const SequenceCopies<kKeys, kColumns>& keys,
+                                           const SequenceCopies<kKeys, kValueColumns>& values, unsigned char* slot,
+                                           unsigned char* value_slot, int first, int sk) {
+#pragma unroll 2
+  for (int down = 0; down < kKeys; down += keys.kDown) {
+    const int of_tile = keys.row() + down;
+    const auto place = keys.find(first + of_tile, sk);
+    keys.issue_row(slot, of_tile, place), values.issue_row(value_slot, of_tile, place);
+  }
+}
 
 /// The copies of an instance.
 template <Masking kMasking, int kKeys, int kColumns, int kThreads = kMmaThreads>

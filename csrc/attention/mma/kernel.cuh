@@ -38,8 +38,7 @@ __global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas)
   const auto copy = [&](int slot) {
     if (ahead.valid()) {
       unsigned char* const to = attention_ring + slot * kStageBytes;
-      keys.issue(to, ahead.walk.n * kKeys, bounds.sk);
-      values.issue(to + kTile.key_bytes(), ahead.walk.n * kKeys, bounds.sk);
+      issue_both(keys, values, to, to + kTile.key_bytes(), ahead.walk.n * kKeys, bounds.sk);
       ahead.next(g);
     }
     cp_async_commit();  // an empty group too: the wait counts groups

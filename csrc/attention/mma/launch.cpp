@@ -36,7 +36,7 @@ void launch_mma(const SequencePlan& plan, const Arguments& a, const Sequences& s
   fill_mma_arguments(g, plan.tiles, a, nullptr, memory, stream);
   const auto of_pages = [&](const Operand& x) { return sequences.key_offsets == nullptr ? x.batch[0] : 0; };
   g.keys.outer = of_pages(a.key), g.values.outer = of_pages(a.value);  // whatever the number of sequences
-  g.own_splits = 1;
+  g.own_splits = 1, g.alone = plan.tiles.alone;
   const WithSequences<TileArguments> of_tiles = sequence_arguments(plan, g, sequences, memory, stream);
   g.sequences = of_tiles.sequences, g.schedule = of_tiles.schedule;
   (a.dtype == DType::f16 ? launch_mma_sequences_half : launch_mma_sequences_bf16)(

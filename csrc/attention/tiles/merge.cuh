@@ -14,7 +14,7 @@
 
 namespace xgemm::attention {
 
-inline constexpr int kMergeWarps = 4, kLoadsTogether = 8;
+inline constexpr int kMergeWarps = 4, kLoadsTogether = 12;
 
 /// Results of splits that are merged one after another, at four columns of a row. `before` and `now`: the factors of the sums
 /// so far and of the split's, for the new maximum.

@@ -98,7 +98,6 @@ Problem sequence_problem(Problem p, const Sequences& s) {
 }
 
 std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s, const Plan& tiles, SequenceKernel kernel) {
-  constexpr std::int64_t kWaves = 4;         // of splits, so that those of any lengths end together
   constexpr std::int64_t kEqualKeys = 2048;  // up to so many, sequences are split alike: a list takes longer than it saves
   SequencePlan plan{.tiles = tiles};
   SequenceSchedule& order = plan.schedule;
@@ -113,11 +112,13 @@ std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s,
                      (kernel == SequenceKernel::few_rows || (kernel == SequenceKernel::many_rows && rows * heads < slots));
   order.tile_keys = tiles.info().keys, order.least_tiles = split ? static_cast<int>(least) : 0;
   order.heads = ShortDivider::of(heads);
-  order.list_splits = std::max<std::int64_t>(kWaves * slots / heads, 1);
+  order.wave = static_cast<int>(std::max<std::int64_t>(slots / heads, 1));
   plan.listed = kernel == SequenceKernel::persistent || !one_each || (s.count > 1 && s.max_k > kEqualKeys);
-  const std::int64_t equal = split ? std::min(ceil_div(key_tiles, least), ceil_div(2 * slots, heads * s.count)) : 1;
+  // One wave, without a merge if that leaves few SMs idle.
+  const bool fills = 10 * heads * s.count > 9 * p.sm_count;
+  const std::int64_t equal = split && !fills ? std::min(ceil_div(key_tiles, least), slots / (heads * s.count)) : 1;
   order.splits = ShortDivider::of(equal);
-  const std::int64_t entries = plan.listed ? rows + (split ? order.list_splits : 0) : s.count * equal;
+  const std::int64_t entries = plan.listed ? rows + (split ? std::int64_t{kListWaves} * order.wave : 0) : s.count * equal;
   plan.tiles.tiles = entries * heads, plan.tiles.splits = 1, plan.tiles.own_splits = 1, plan.tiles.first_split = 0;
   if (plan.tiles.tiles > kInt - 2 * slots || plan.tiles.merged_rows() / 4 > kInt) return {};
   order.entries = static_cast<int>(entries);
