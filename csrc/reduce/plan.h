@@ -40,7 +40,8 @@ struct Loss {
   const std::int64_t* target = nullptr;  ///< one class per output, in the output's order
   std::int64_t ignore_index = -100;
   double smoothing = 0;
-  float ignored = 0;  ///< the loss of an ignored target: -0 if the mean leaves it out
+  const void* means = nullptr;  ///< with label smoothing each output's mean logit, as losses are computed: fp32, or fp64 for fp64
+  float ignored = 0;            ///< the loss of an ignored target: -0 if the mean leaves it out
 };
 
 struct Problem {

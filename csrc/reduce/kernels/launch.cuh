@@ -98,11 +98,10 @@ void launch_kernel(const ColumnPlan& plan, const void* in, void* out, const Work
           static_cast<unsigned*>(workspace.counters), static_cast<typename Op::State*>(workspace.partials));
 }
 
-/// Only: the one kernel that is compiled for `Op`, if not all are.
-template <template <class> class Op, class Only = void>
+template <template <class> class Op>
 void launch_floating(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   const auto launch = [&]<class Kernel>(const Kernel& kernel) {
-    if constexpr (std::is_same_v<Only, Kernel> || (std::is_void_v<Only> && !std::is_same_v<Kernel, CopyPlan>))
+    if constexpr (!std::is_same_v<Kernel, CopyPlan>)
       dispatch_floating(kernel.in,
                         [&](auto t) { launch_kernel<Op<typename decltype(t)::type>>(kernel, in, out, workspace, stream); });
   };

@@ -19,11 +19,11 @@ inline constexpr bool kIsShifted = kRuns == Runs::shifted_rows || kRuns == Runs:
 
 /// Other operators read few lanes' rows in the kernel for aligned rows, nearly as fast.
 template <class Op>
-inline constexpr bool kHasFewLanes = Op::kFindsLater || Op::kTotal;
+inline constexpr bool kHasFewLanes = Op::kFindsLater;
 
-/// Shifted splits of operators that need more registers are as fast in reduce_rows.
+/// Other operators' shifted splits are as fast in reduce_rows.
 template <class Op>
-inline constexpr bool kHasShiftedSplits = !(Op::kFindsLater || Op::kTotal);
+inline constexpr bool kHasShiftedSplits = std::is_same_v<typename Op::Extra, NoExtra> && !Op::kFindsLater;
 
 /// kRowBlocks for a kernel that loads the next row's vectors while it holds this row's state. ptxas converts all fp16 values at
 /// once, before their exponentials; before sm_90 that is one register too many for three CTAs.
@@ -38,7 +38,7 @@ inline constexpr int kRunBlocks = [] {
   const bool large_of_half = std::is_same_v<T, half> && sizeof(typename Op::State) > 4;
   const int aligned = large_of_half && !Op::kOrdered ? kHalfRowBlocks : kRowBlocks<Op>;
   // Byte shifts take registers too.
-  const bool more = Op::kTotal || large_of_half || (Op::kFindsLater && sizeof(T) == 4);
+  const bool more = !std::is_same_v<typename Op::Extra, NoExtra> || large_of_half || (Op::kFindsLater && sizeof(T) == 4);
   return kRuns == Runs::shifted_rows && more ? aligned - 1 : aligned;
 }();
 
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kRowThreads, (kRunBlocks<Op, kRuns>))
     if (!joint) s = Op::start();
     for (int from = 0;;) {
       if constexpr (kShifted) shifted.take(misalignment(base), from, vectors, raw, behind, padding<Op>(plan));
-      push_step<Op>(convert, s, raw, (origin + from + lane) * kWidth, lanes * kWidth, vectors * kWidth, now);
+      push_step<Op>(convert, s, raw, (origin + from + lane) * kWidth, lanes * kWidth, now);
       from += step;
       if (from >= count) break;
       fetch(base, from, vectors);
