@@ -108,25 +108,4 @@ __global__ void __maxnreg__((sizeof(T) == 8 ? 64 : kElementRegisters))
   store([&](int k) { return divide<T>(terms[k], d, r); });
 }
 
-/// Rows of one element, at copy speed: `one`, or NaN where the element is infinite or NaN. `in` and `out` are contiguous and
-/// aligned to 16 bytes; a vector a thread.
-template <class T>
-__global__ void __launch_bounds__(kElementThreads)
-    softmax_ones(const T* __restrict__ in, T* __restrict__ out, std::int64_t count, Value<T> one) {
-  constexpr int kWidth = Pack<T>::kCount;
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kElementThreads + threadIdx.x) * kWidth;
-  ptx::grid_release();
-  in = ptx::grid_wait(in);
-  const auto result = [&](T x) { return convert<T>(convert<Value<T>>(x) - convert<Value<T>>(x) + one); };
-  if (first + kWidth <= count) {
-    Pack<T> pack = as_pack<T>(load_aligned16(in + first));
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) pack.values[e] = result(pack.values[e]);
-    *reinterpret_cast<uint4*>(out + first) = as_raw(pack);
-    return;
-  }
-#pragma unroll 1
-  for (std::int64_t i = first; i < count; ++i) out[i] = result(in[i]);
-}
-
 }  // namespace xgemm::softmax
