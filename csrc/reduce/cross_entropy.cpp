@@ -61,8 +61,9 @@ Tensor run_cuda(const Call& call) {
   const bool each = call.reduction == Reduction::none;
   Tensor output = empty(each ? t.sizes : ShapeRef(), v.dtype, v);
   const DType dtype = to_dtype(v.dtype), wide = dtype == DType::f64 ? DType::f64 : DType::f32;
-  std::optional<Tensor> losses, targets;
-  if (!each) losses = empty({&count, 1}, wide == DType::f64 ? ScalarType::Double : ScalarType::Float, v);
+  const ScalarType wide_type = wide == DType::f64 ? ScalarType::Double : ScalarType::Float;
+  std::optional<Tensor> losses, targets, means;
+  if (!each) losses = empty({&count, 1}, wide_type, v);
   if (count > 0) {
     const void* target = t.data;
     const IndexMap dims = reduce::contiguous_map(kOp, t.sizes, t.strides).map;
@@ -76,15 +77,23 @@ Tensor run_cuda(const Call& call) {
     const std::uint64_t classes = std::uint64_t{1} << call.class_dim();
     const bool dense = !batch_invariant() || reduce::has_dense_rows({v.data, dtype, v.sizes, v.strides}, classes);
     const reduce::Converted input(v, dense, v.dtype, scope, classes);
-    const reduce::Problem problem{
-        .kind = reduce::Kind::cross_entropy,
-        .source = input.source(),
-        .reduced = input.rows(),
-        .out = each ? dtype : wide,
-        .loss = {static_cast<const std::int64_t*>(target), call.ignore_index, call.smoothing, each ? 0.0f : -0.0f},
-        .batch_invariant = batch_invariant()};
-    reduce::run(reduce::make_plan(kOp, problem, scope.properties()), input.source().data,
-                each ? output.data_ptr() : losses->data_ptr(), scope);
+    reduce::Problem problem{.kind = reduce::Kind::mean,
+                            .source = input.source(),
+                            .reduced = input.rows(),
+                            .out = wide,
+                            .batch_invariant = batch_invariant()};
+    const auto run = [&](void* to) {
+      reduce::run(reduce::make_plan(kOp, problem, scope.properties()), problem.source.data, to, scope);
+    };
+    if (call.smoothing > 0) {
+      means = empty(t.sizes, wide_type, v);
+      run(means->data_ptr());
+    }
+    problem.kind = reduce::Kind::cross_entropy;
+    problem.loss = {static_cast<const std::int64_t*>(target), call.ignore_index, call.smoothing,
+                    means ? means->data_ptr() : nullptr, each ? 0.0f : -0.0f};
+    if (each) problem.out = dtype;
+    run(each ? output.data_ptr() : losses->data_ptr());
   }
   if (!each) {
     const std::int64_t step = 1;

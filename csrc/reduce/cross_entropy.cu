@@ -4,8 +4,6 @@
 namespace xgemm::reduce {
 
 void launch_cross_entropy(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  if (std::holds_alternative<ColumnPlan>(plan.kernel) && reduction_of(plan).loss.smoothing == 0)
-    return launch_floating<PlainCrossEntropy, ColumnPlan>(plan, in, out, workspace, stream);
   launch_floating<CrossEntropy>(plan, in, out, workspace, stream);
 }
 

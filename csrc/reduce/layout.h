@@ -8,9 +8,9 @@ struct Layout {
   DimList kept, gone;   ///< kept and reduced dims, merged, outermost first in memory (argmax: reduced dims in logical order)
   Arguments arguments;  ///< all but threads and CTAs
   State state;
-  std::size_t state_bytes;  ///< columns of cross_entropy without label smoothing: of a logsumexp
-  std::int64_t width;       ///< elements of a 16-byte vector
-  std::uintptr_t address;   ///< of the first element
+  std::size_t state_bytes;
+  std::int64_t width;      ///< elements of a 16-byte vector
+  std::uintptr_t address;  ///< of the first element
   bool batch_invariant;
 
   /// Can the states of neighbouring columns be joined, and short columns be reduced by single elements?

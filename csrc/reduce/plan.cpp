@@ -166,7 +166,6 @@ std::size_t state_bytes(State state, DType dtype) {
     case State::sum:
     case State::maximum: return value;
     case State::index: return 16;
-    case State::cross_entropy: return 4 * value;
     default: return 2 * value;
   }
 }
@@ -203,10 +202,7 @@ Plan make_plan(const char* op, const Problem& problem, const DeviceProperties& g
     case LayoutClass::small_tile: return finished(op, plan_elements(layout, kElementThreads, gpu.sm_count), layout);
     case LayoutClass::short_columns: return finished(op, plan_short_columns(layout, gpu.sm_count), layout);
     case LayoutClass::columns:
-    case LayoutClass::folded:
-      if (layout.state == State::cross_entropy && problem.loss.smoothing == 0)
-        layout.state_bytes = state_bytes(State::logsumexp, problem.source.dtype);
-      return finished(op, plan_columns(layout, kind == LayoutClass::folded, gpu), layout);
+    case LayoutClass::folded: return finished(op, plan_columns(layout, kind == LayoutClass::folded, gpu), layout);
     case LayoutClass::rows: break;
   }
   return finished(op, plan_rows(layout, gpu), layout);

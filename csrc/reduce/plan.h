@@ -40,7 +40,8 @@ struct Loss {
   const std::int64_t* target = nullptr;  ///< one class per output, in the output's order
   std::int64_t ignore_index = -100;
   double smoothing = 0;
-  float ignored = 0;  ///< the loss of an ignored target: -0 if the mean leaves it out
+  const void* means = nullptr;  ///< with label smoothing each output's mean logit, as losses are computed: fp32, or fp64 for fp64
+  float ignored = 0;            ///< the loss of an ignored target: -0 if the mean leaves it out
 };
 
 struct Problem {
@@ -125,7 +126,7 @@ struct ElementPlan : Reduction {
 /// A thread, or a few, reduce a column or a vector of neighbouring columns of few positions.
 struct ShortColumnPlan : Reduction {
   using Reduction::Reduction;
-  int width = 1;         ///< columns that a thread reads at once: 16 bytes, or one
+  int width = 1;         ///< columns that a thread reads at once: 16 bytes of 16-bit elements, or one
   int lanes = 0;         ///< threads side by side
   int teams = 1;         ///< threads that share a column
   int result_bytes = 0;  ///< of an output

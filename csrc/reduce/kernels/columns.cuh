@@ -22,8 +22,7 @@ inline constexpr int kColumnSteps = sizeof(Part<Op>) == 4 ? 2 : 1;
 /// CTAs per SM that the register budget must allow: 1024 threads, fewer if an element alone takes more registers.
 template <class Op>
 inline constexpr int kColumnBlocks = [] {
-  constexpr bool kDouble = std::is_same_v<typename Op::T, double>;
-  constexpr int kThreads = !kDouble ? 1024 : Op::kTotal ? 256 : 512;
+  constexpr int kThreads = std::is_same_v<typename Op::T, double> ? 512 : 1024;
   return (3 * (kThreads / kColumnThreads<Op>)+3) / 4;
 }();
 
@@ -97,7 +96,7 @@ struct ColumnThread {
         typename Op::V x[kUnroll];
 #pragma unroll
         for (int j = 0; j < kUnroll; ++j) x[j] = value_of<Op>(convert, raw[j], e);
-        push<Op>(convert, parts[e], x, maximum_of(x), [&](int j) { return k + j; }, [&](int j) { return k + j < count; });
+        Op::push(parts[e], x, maximum_of(x), [&](int j) { return k + j; });
       }
     }
   }
@@ -246,8 +245,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
     in = ptx::grid_wait(in);
   }
 
-  Convert<T> convert(plan);
-  if constexpr (Op::kTotal) convert.smooths = true;  // PlainCrossEntropy does without
+  const Convert<T> convert(plan);
   ColumnStates<Op, Part<Op>> parts;
   parts.clear(static_cast<int>(threadIdx.x) >> (31 - __clz(plan.lanes)));
   int shift = 0;  // elements of a thread's blocks before its columns

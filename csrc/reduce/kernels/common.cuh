@@ -44,57 +44,29 @@ __device__ __forceinline__ typename Op::V value_of(const Convert<typename Op::T>
   }
 }
 
-/// Adds n values to an operator's state, and to their plain sum if it keeps one. `exists`: an element, not padding.
-template <class Op, class S, int n, class V, class Position, class Exists>
-__device__ __forceinline__ void push([[maybe_unused]] const Convert<typename Op::T>& convert, S& s, const V (&x)[n], V best,
-                                     const Position& position, [[maybe_unused]] const Exists& exists) {
-  Op::push(s, x, best, position);
-  if constexpr (Op::kTotal)
-    if (convert.smooths) Op::push_total(s, x, exists);
-}
-
-/// Adds n vectors of a split to an operator's state. Element e of vector j is at `position` + j * `distance` + e of the split;
-/// those from `end` on are padding. `now`: look up at once where in a step the maximum is.
+/// Adds n vectors of a split to an operator's state. Element e of vector j is at `position` + j * `distance` + e of the split.
+/// `now`: look up at once where in a step the maximum is.
 template <class Op, int n>
-__device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert, typename Op::Local& s, uint4 (&raw)[n],
-                                          int position, int distance, [[maybe_unused]] int end, [[maybe_unused]] bool now) {
+__device__ __forceinline__ void push_step(const Convert<typename Op::T>& convert, typename Op::Local& s, const uint4 (&raw)[n],
+                                          int position, int distance, [[maybe_unused]] bool now) {
   using T = typename Op::T;
   using V = typename Op::V;
   constexpr int kWidth = Pack<T>::kCount;
-  const auto at = [&](int i) { return position + i / kWidth * distance + i % kWidth; };
-  const auto convert_all = [&](V(&x)[n * kWidth]) {
-#pragma unroll
-    for (int i = 0; i < n * kWidth; ++i) x[i] = value_of<Op>(convert, raw[i / kWidth], i % kWidth);
-  };
-  const auto forget = [&] {  // converts again for the next use: raw values take half of the registers
-#pragma unroll
-    for (int j = 0; j < n; ++j) asm volatile("" : "+r"(raw[j].x), "+r"(raw[j].y), "+r"(raw[j].z), "+r"(raw[j].w));
-  };
   V x[n * kWidth];
-  if constexpr (Op::kTotal) {
-    if (convert.smooths) {
-      convert_all(x);
-      // If there are several vectors, each is wholly in or out of bounds.
-      Op::push_total(s, x, [&](int i) { return at(n > 1 ? i / kWidth * kWidth : i) < end; });
-    }
-    forget();
-  }
+#pragma unroll
+  for (int i = 0; i < n * kWidth; ++i) x[i] = value_of<Op>(convert, raw[i / kWidth], i % kWidth);
   V best;
-  if constexpr (kIsHalf<T>) {
+  if constexpr (kIsHalf<T>)
     best = maximum_of_pairs<T, Op::kOrdered>(raw, convert);
-    if constexpr (Op::kTotal) forget();
-    convert_all(x);
-  } else {
-    convert_all(x);
+  else
     best = maximum_of(x);
-  }
   if constexpr (Op::kFindsLater) {
     uint4 step[kUnroll];  // of a single vector the first copy counts
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) step[j] = raw[j < n ? j : 0];
     Op::keep(s, step, best, static_cast<std::uint32_t>(position), distance, now, convert);
   } else {
-    Op::push(s, x, best, at);
+    Op::push(s, x, best, [&](int i) { return position + i / kWidth * distance + i % kWidth; });
   }
 }
 
@@ -103,8 +75,6 @@ template <class Op>
 __device__ __forceinline__ void push_single(const Convert<typename Op::T>& convert, typename Op::Local& s, typename Op::T raw,
                                             int position, int e, [[maybe_unused]] bool now) {
   const typename Op::V x[1] = { convert.template operator()<Op::kOrdered>(raw) };
-  if constexpr (Op::kTotal)
-    if (convert.smooths) Op::push_total(s, x, [](int) { return true; });
   if constexpr (Op::kFindsLater)
     Op::keep_one(s, x[0], static_cast<std::uint32_t>(now ? position + e : position));
   else
@@ -124,7 +94,7 @@ __device__ __forceinline__ void push_tree(const Convert<typename Op::T>& convert
 #pragma unroll
     for (int j = 0; j < n; ++j) values[j] = is_there(j) ? convert.template operator()<Op::kOrdered>(x[j]) : Op::neutral();
     typename Op::Local tree = Op::start();
-    push<Op>(convert, tree, values, maximum_of(values), [&](int j) { return position + j * step; }, is_there);
+    Op::push(tree, values, maximum_of(values), [&](int j) { return position + j * step; });
     s = Op::merge(s, tree);
   }
 }

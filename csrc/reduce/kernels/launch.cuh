@@ -16,11 +16,10 @@ template <class T>
 Runs runs_of(const RowPlan& plan, const void* in) {
   const std::int64_t width = Pack<T>::kCount, pitch = plan.kept.stride[0];
   const bool one = plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.out[0] == 1);
-  if (plan.splits_per_run > 0) return Runs::shifted_splits;
+  if (plan.splits_per_run > 0) return Runs::shifted;
   if (!plan.vector || plan.reduced.dims != 1 || !one) return Runs::none;
-  if (plan.length % width == 0 && pitch % width == 0 && reinterpret_cast<std::uintptr_t>(in) % 16 == 0)
-    return plan.lanes == kWarpSize ? Runs::aligned : Runs::few_lanes;
-  return plan.splits == 1 ? Runs::shifted_rows : Runs::shifted_splits;
+  const bool aligned = plan.length % width == 0 && pitch % width == 0 && reinterpret_cast<std::uintptr_t>(in) % 16 == 0;
+  return aligned ? Runs::aligned : Runs::shifted;
 }
 
 template <class Op, class Kernel>
@@ -40,13 +39,9 @@ void launch_kernel(const RowPlan& plan, const void* in, void* out, const Workspa
   if constexpr (sizeof(T) < 8) {
     switch (runs_of<T>(plan, in)) {
       case Runs::none: break;
-      case Runs::few_lanes:
-        if constexpr (kHasFewLanes<Op>) return go(reduce_runs<Op, Runs::few_lanes>);
-        [[fallthrough]];
       case Runs::aligned: return go(reduce_runs<Op, Runs::aligned>);
-      case Runs::shifted_rows: return go(reduce_runs<Op, Runs::shifted_rows>);
-      case Runs::shifted_splits:
-        if constexpr (kHasShiftedSplits<Op>) return go(reduce_runs<Op, Runs::shifted_splits>);
+      case Runs::shifted:
+        if (kHasShiftedSplits<Op> || plan.splits == 1) return go(reduce_runs<Op, Runs::shifted>);
         break;
     }
   }
@@ -82,7 +77,8 @@ void launch_kernel(const ShortColumnPlan& plan, const void* in, void* out, const
     Grid grid = grid_of(plan);
     grid.shared_bytes = static_cast<std::size_t>(short_column_bytes<Op>(plan));
     const auto go = [&](auto* kernel) { enqueue(kernel, grid, stream, plan, static_cast<const T*>(in), out); };
-    if (plan.width > 1) return go(reduce_short_columns<Op, Pack<T>::kCount>);
+    if constexpr (sizeof(T) == 2)
+      if (plan.width > 1) return go(reduce_short_columns<Op, Pack<T>::kCount>);
     go(reduce_short_columns<Op, 1>);
   } else {
     throw UnplannedDType();
@@ -98,11 +94,10 @@ void launch_kernel(const ColumnPlan& plan, const void* in, void* out, const Work
           static_cast<unsigned*>(workspace.counters), static_cast<typename Op::State*>(workspace.partials));
 }
 
-/// Only: the one kernel that is compiled for `Op`, if not all are.
-template <template <class> class Op, class Only = void>
+template <template <class> class Op>
 void launch_floating(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   const auto launch = [&]<class Kernel>(const Kernel& kernel) {
-    if constexpr (std::is_same_v<Only, Kernel> || (std::is_void_v<Only> && !std::is_same_v<Kernel, CopyPlan>))
+    if constexpr (!std::is_same_v<Kernel, CopyPlan>)
       dispatch_floating(kernel.in,
                         [&](auto t) { launch_kernel<Op<typename decltype(t)::type>>(kernel, in, out, workspace, stream); });
   };

@@ -12,7 +12,7 @@ inline constexpr int kRowThreads = 256, kRowWarps = kRowThreads / kWarpSize;
 /// CTAs per SM that the register budget must allow: four, fewer if a step's values alone need more registers.
 template <class Op>
 inline constexpr int kRowBlocks = [] {
-  if (sizeof(typename Op::T) == 8) return Op::kTotal ? 1 : 2;
+  if (sizeof(typename Op::T) == 8) return 2;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
   return 3;
 #else

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     for (int step = 0; step < steps_end; step += kUnroll * lanes) {
       uint4 raw[kUnroll];
       loads.step(raw, start, step + lane, count, step + kUnroll * lanes);
-      push_step<Op>(convert, s, raw, (origin + step + lane) * kWidth, lanes * kWidth, count * kWidth, now);
+      push_step<Op>(convert, s, raw, (origin + step + lane) * kWidth, lanes * kWidth, now);
     }
     const int rest = exists ? static_cast<int>(end - start) : 0;
     if (plan.vector) {  // the row's incomplete last vector
@@ -111,8 +111,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     } else {
       for (int v = steps_end + lane; v < rest; v += lanes) {
         uint4 raw[1] = {loads.elements(start + v)};
-        push_step<Op>(convert, s, raw, (origin + v) * kWidth, 0,
-                      static_cast<int>(min(plan.length - start * kWidth, INT64_C(0x7fffffff))), now);
+        push_step<Op>(convert, s, raw, (origin + v) * kWidth, 0, now);
       }
     }
     if (whole && lane == 0 && exists) extra.template look<false>(plan, loads.base);

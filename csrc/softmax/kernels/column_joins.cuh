@@ -78,7 +78,8 @@ struct ColumnsShared {
   using V = Value<T>;
   static constexpr int kWidth = Pack<T>::kCount, kPitch = kColumnLanes * kWidth;  // columns side by side
   int maxima, sums, warps, behind, bytes;
-  explicit ColumnsShared(const Arguments& plan, bool plain) {
+  bool plain;  ///< every vector is whole and aligned in input and output
+  ColumnsShared(const Arguments& plan, bool plain) : plain(plain) {
     const int positions = plan.length < plan.cell ? static_cast<int>(plan.length) : plan.cell, threads = plan.threads;
     const int results = plan.cluster > 1 ? plan.cluster : plan.team > kWarpSize ? plan.items : 0;
     const int for_warps = threads / kWarpSize * kPitch * static_cast<int>(sizeof(V)),

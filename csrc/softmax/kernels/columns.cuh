@@ -55,7 +55,7 @@ __device__ __forceinline__ WarpRows<T> warp_rows(const Arguments& plan, const Sh
 }
 
 /// Loads a thread's cell, of `most` positions; -inf where there are fewer.
-template <class T, bool kPlain>
+template <class T>
 __device__ __forceinline__ void load_cell(const Arguments& plan, const ColumnsShared<T>& places, const Share& share, const T* in,
                                           const T* end, uint4* slots, int most) {
   constexpr int kWidth = Pack<T>::kCount, kPer = kUnitCount<T>;
@@ -65,8 +65,8 @@ __device__ __forceinline__ void load_cell(const Arguments& plan, const ColumnsSh
   uint4 none;
 #pragma unroll
   for (int u = 0; u < kWidth / kPer; ++u) reinterpret_cast<Unit<T>*>(&none)[u] = nothing<T>();
-  for (int k = kPlain ? share.whole : share.steps; k < most; ++k) mine[k * threads] = none;
-  if constexpr (kPlain) {
+  for (int k = places.plain ? share.whole : share.steps; k < most; ++k) mine[k * threads] = none;
+  if (places.plain) {
     const T* p = in + from + share.column;
 #pragma unroll 4
     for (int k = 0; k < share.whole; ++k, p += plan.length_stride) cp_async<16>(mine + k * threads, p, 16);
@@ -90,18 +90,18 @@ __device__ __forceinline__ void load_cell(const Arguments& plan, const ColumnsSh
 }
 
 /// Stores a thread's results; result(k, y) computes those of position k.
-template <class T, class O, bool kPlain, class F>
-__device__ __forceinline__ void store_cell(const Arguments& plan, const Share& share, O* out, uint4* slots, int most,
+template <class T, class O, class F>
+__device__ __forceinline__ void store_cell(const Arguments& plan, const Share& share, O* out, uint4* slots, int most, bool plain,
                                            const F& result) {
   constexpr int kWidth = Pack<T>::kCount, kTogether = sizeof(T) == 2 ? 1 : 2;  // positions, as registers allow
-  constexpr bool kByWords = !kPlain && sizeof(T) == sizeof(O);                 // results are stored from the slots
+  constexpr bool kByWords = sizeof(T) == sizeof(O);                            // results are stored from the slots
   const std::int64_t to = (share.outer * plan.length + share.n) * plan.columns;
   O* q = out + to + share.column;
 #pragma unroll kTogether
   for (int k = 0; k < share.whole; ++k, q += plan.columns) {
     Value<T> y[kWidth];
     result(k, y);
-    if constexpr (kPlain) {
+    if (plain) {
       store_aligned<T, true>(q, y);
     } else if constexpr (kByWords) {
       store_aligned<T>(reinterpret_cast<O*>(slots + threadIdx.x + k * blockDim.x), y);
@@ -111,11 +111,12 @@ __device__ __forceinline__ void store_cell(const Arguments& plan, const Share& s
         if (share.column + e < plan.columns) q[e] = convert<O>(y[e]);
     }
   }
-  if constexpr (kByWords) warp_rows<T>(plan, share, slots, most).store(out, to);
+  if constexpr (kByWords)
+    if (!plain) warp_rows<T>(plan, share, slots, most).store(out, to);
 }
 
-/// kPlain: every vector is whole and aligned in input and output. `end`: one past the input's last element.
-template <class T, class O, bool kPlain>
+/// `end`: one past the input's last element.
+template <class T, class O>
 __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
                                                   : sizeof(T) < sizeof(O) ? 2
                                                                           : 3)
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   const int most = static_cast<int>(min(plan.length, static_cast<std::int64_t>(plan.cell)));  // positions per cell
   char* const base = reinterpret_cast<char*>(slots);
   uint4* const mine = slots + thread;  // position k: mine[k * threads]
-  load_cell<T, kPlain>(plan, places, Share(plan, kWidth, threadIdx.x, group, rank), in, end, slots, most);
+  load_cell<T>(plan, places, Share(plan, kWidth, threadIdx.x, group, rank), in, end, slots, most);
 
 #if __CUDA_ARCH__ >= 900
   if (plan.cluster > 1) {
@@ -244,7 +245,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   unsigned self = threadIdx.x;
   forget(self);  // computed again instead of kept in registers
   const Share share(plan, kWidth, self, group, rank);
-  store_cell<T, O, kPlain>(plan, share, out, slots, most, [&](int k, V(&y)[kWidth]) {
+  store_cell<T>(plan, share, out, slots, most, places.plain, [&](int k, V(&y)[kWidth]) {
     U x[kUnits];
     load(k, x);
 #pragma unroll

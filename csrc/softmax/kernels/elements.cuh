@@ -5,8 +5,8 @@
 // Element i of a column belongs to lane i % lanes. Order of additions: the elements of a lane, the lanes of a warp as a tree, the
 //   warps in order.
 // Layouts: columns have stride 1, positions and groups any one stride; output contiguous; any alignment.
-// Architectures: sm_80 and later. Limits: lanes * kCount positions; fewer than 2^31 columns, but any number of rows. Floor: one
-// read, one write.
+// Architectures: sm_80 and later. Limits: lanes * 2 * kElements positions; fewer than 2^31 columns, but any number of rows.
+// Floor: one read, one write.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
@@ -28,16 +28,19 @@ std::size_t element_bytes(const Plan& plan) {
   return static_cast<std::size_t>(2 * plan.threads / kWarpSize * plan.beside) * sizeof(V);
 }
 
-/// All threads of an SM for the fewer elements, 1536 for more.
-template <class T, int kCount>
-inline constexpr int kElementRegisters = sizeof(T) == 8       ? 64
-                                         : kCount > kElements ? 40
-                                                              : 32;
+/// Registers for all threads of an SM; before sm_90, where ptxas spills, for 1536.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr int kElementRegisters = 40;
+#else
+inline constexpr int kElementRegisters = 32;
+#endif
 
-template <class T, class O, int kCount>
-__global__ void __maxnreg__((kElementRegisters<T, kCount>))
+template <class T, class O>
+__global__ void __maxnreg__((sizeof(T) == 8 ? 64 : kElementRegisters))
     softmax_elements(const __grid_constant__ Elements plan, const T* __restrict__ in, O* __restrict__ out) {
   using V = Value<T>;
+  constexpr int kCount = 2 * kElements;
+  const auto is_held = [&](int k) { return k < kElements || plan.steps > kElements; };  // by any thread
   extern __shared__ __align__(16) unsigned char element_memory[];
   const int thread = static_cast<int>(threadIdx.x), beside = 1 << plan.log2_beside, lanes = 1 << plan.log2_lanes;
   const int lane = thread >> plan.log2_beside & (lanes - 1), own = thread & (beside - 1);
@@ -56,7 +59,10 @@ __global__ void __maxnreg__((kElementRegisters<T, kCount>))
 
   V x[kCount];
 #pragma unroll
-  for (int k = 0; k < kCount; ++k, p += step) x[k] = k < held ? convert<V>(*p) : minus_infinity<V>();
+  for (int k = 0; k < kCount; ++k, p += step) {
+    x[k] = minus_infinity<V>();
+    if (is_held(k) && k < held) x[k] = convert<V>(*p);
+  }
   const auto join = [&](V value, int which, auto op) {
     for (int offset = beside; offset < min(beside * lanes, kWarpSize); offset *= 2)
       value = op(value, __shfl_xor_sync(kFullWarp, value, offset));
@@ -73,7 +79,8 @@ __global__ void __maxnreg__((kElementRegisters<T, kCount>))
   };
   V m = x[0];
 #pragma unroll
-  for (int k = 1; k < kCount; ++k) m = larger(m, x[k]);
+  for (int k = 1; k < kCount; ++k)
+    if (is_held(k)) m = larger(m, x[k]);
   m = join(m, 0, [](V a, V b) { return larger(a, b); });
 
   V terms[kCount] = {};
@@ -90,7 +97,7 @@ __global__ void __maxnreg__((kElementRegisters<T, kCount>))
   const auto store = [&](auto result) {
 #pragma unroll
     for (int k = 0; k < kCount; ++k, q += out_step)
-      if (k < held) *q = convert<O>(result(k));
+      if (is_held(k) && k < held) *q = convert<O>(result(k));
   };
   if (plan.log) {
     const V log_d = log(total(Exponentials<O, V>(m, true)));
@@ -99,27 +106,6 @@ __global__ void __maxnreg__((kElementRegisters<T, kCount>))
   }
   const V d = total(Exponentials<O, V>(m, false)), r = reciprocal<O>(d);
   store([&](int k) { return divide<T>(terms[k], d, r); });
-}
-
-/// Rows of one element, at copy speed: `one`, or NaN where the element is infinite or NaN. `in` and `out` are contiguous and
-/// aligned to 16 bytes; a vector a thread.
-template <class T>
-__global__ void __launch_bounds__(kElementThreads)
-    softmax_ones(const T* __restrict__ in, T* __restrict__ out, std::int64_t count, Value<T> one) {
-  constexpr int kWidth = Pack<T>::kCount;
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kElementThreads + threadIdx.x) * kWidth;
-  ptx::grid_release();
-  in = ptx::grid_wait(in);
-  const auto result = [&](T x) { return convert<T>(convert<Value<T>>(x) - convert<Value<T>>(x) + one); };
-  if (first + kWidth <= count) {
-    Pack<T> pack = as_pack<T>(load_aligned16(in + first));
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) pack.values[e] = result(pack.values[e]);
-    *reinterpret_cast<uint4*>(out + first) = as_raw(pack);
-    return;
-  }
-#pragma unroll 1
-  for (std::int64_t i = first; i < count; ++i) out[i] = result(in[i]);
 }
 
 }  // namespace xgemm::softmax

@@ -38,7 +38,7 @@ struct MaximumIndex {
     std::uint32_t position;
   };
   using Extra = NoExtra;
-  static constexpr bool kOrdered = true, kTotal = false, kFindsLater = true;
+  static constexpr bool kOrdered = true, kFindsLater = true;
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   static constexpr std::uint32_t kNoStep = std::numeric_limits<std::uint32_t>::max();
 
@@ -158,7 +158,7 @@ struct MaximumKey {
   using Part = std::int32_t;
   using State = std::int64_t;
   using Extra = NoExtra;
-  static constexpr bool kOrdered = true, kTotal = false;
+  static constexpr bool kOrdered = true;
   static constexpr State kLast = (State{1} << 48) - 1;
   static constexpr int kFirst = static_cast<int>(kKeyPositions) - 1;  // position 0 reversed
 

@@ -18,7 +18,7 @@ struct NoExtra {
 template <class Op, class S>
 struct SimpleLocal {
   using Local = S;
-  static constexpr bool kTotal = false, kFindsLater = false;
+  static constexpr bool kFindsLater = false;
   static __device__ __forceinline__ S start() { return Op::identity(); }
   /// Joins the states of `lanes` (1 to 32) neighbouring lanes; all of them get the result.
   static __device__ __forceinline__ S join(S s, int lanes) {

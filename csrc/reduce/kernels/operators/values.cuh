@@ -17,9 +17,7 @@ using Value = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class T>
 struct Convert {
   int flip;
-  bool smooths;  ///< cross_entropy keeps the plain sum of its elements too
-  __device__ explicit Convert(const Reduction& plan)
-      : flip(plan.kind == Kind::amin || plan.kind == Kind::argmin ? -1 : 0), smooths(plan.loss.smoothing != 0) {}
+  __device__ explicit Convert(const Reduction& plan) : flip(plan.kind == Kind::amin || plan.kind == Kind::argmin ? -1 : 0) {}
 
   __device__ __forceinline__ Value<T> unflip(Value<T> v) const {
     if constexpr (std::is_same_v<Value<T>, float>)
