@@ -79,7 +79,7 @@ _DEFAULTS = {
 
 
 def call(op: torch._ops.OpOverload, *args, **kwargs):
-    """Calls a differentiable op below its Autograd kernel, after the same check: that saves 2 us."""
+    """Calls a differentiable op."""
     try:
         if compiling():
             return op(*args, **kwargs)
@@ -91,11 +91,7 @@ def call(op: torch._ops.OpOverload, *args, **kwargs):
                 if value is not default and (type(value) is not type(default) or value != default):
                     given[name] = value
             kwargs = given
-        if _inference_mode():
-            return direct(*args, **kwargs)
-        check_forward_only(op, (*args, *kwargs.values()))
-        with _BelowAutograd():
-            return direct(*args, **kwargs)
+        return direct(*args, **kwargs)
     except RuntimeError as error:
         raise python_error(op, error) from None
 
