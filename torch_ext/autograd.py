@@ -3,12 +3,12 @@
 The operators have no backward. If nothing checked, torch would run them and only warn when backward is called, and the
 input would get no gradient.
 
-Dense tensors are checked by the operators themselves (``csrc/torch/gradient.h``), which costs nothing: at autograd's keys
-for the CPU and CUDA torch falls through. What never comes there as it was passed (subclasses, functorch's wrappers,
-tracing) is checked by kernels of the keys in between. Operators that write to their inputs, other devices and a torch
-without the getters that the library looks up have a kernel of the Autograd keys, in Python because the stable
-interface has no redispatch below autograd: it costs some 7 us a call. ``torch.inference_mode()`` skips all of it. A C++
-program without Python has the same check in ``xgemm/xgemm.h``.
+Dense tensors on the CPU and CUDA are checked by the operators themselves (``csrc/torch/gradient.h``): torch falls
+through autograd's keys, which costs nothing. Subclasses, functorch's wrappers and what is traced do not reach an
+operator as they were passed, so kernels of the keys that unwrap them check first. Operators that write to their inputs,
+other devices, and a torch without the getters that the library looks up have a kernel of the Autograd keys. It is
+written in Python, because LibTorch's Stable ABI has no redispatch below autograd, and costs some 7 us a call. Under
+``torch.inference_mode()`` nothing is checked. A C++ program without Python has the same check in ``xgemm/xgemm.h``.
 """
 
 from collections.abc import Iterable
