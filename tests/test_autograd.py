@@ -1,12 +1,17 @@
 """Forward only: a gradient is refused, never lost in silence."""
 
+import importlib
+
 import pytest
 import torch
 from calls import CALLS, DIFFERENTIABLE, Call, name
 from common import randn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_ext
+from torch_ext import _registered, autograd
 
 MESSAGE = r"^xgemm::\w+: has no backward, got an input that requires grad; call it under torch.no_grad\(\) or"
 
@@ -68,6 +73,14 @@ def test_keyword_tensors_are_checked_too(op: str, kwarg: str) -> None:
             way(*(randn(*s) for s in shapes), **{kwarg: extra.requires_grad_()})
 
 
+def test_a_weight_with_a_prepared_copy_is_refused() -> None:
+    weight = randn(4, 8)
+    copy = torch.ops.xgemm.prepare(weight)
+    assert torch.ops.xgemm.linear_prepared(randn(2, 8), weight, copy).shape == (2, 4)
+    with pytest.raises(RuntimeError, match=MESSAGE):
+        torch.ops.xgemm.linear_prepared(randn(2, 8), weight.requires_grad_(), copy)
+
+
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
 def test_indices_have_no_gradient(op: str, device: torch.device) -> None:
     x = randn(4, 5, device=device).requires_grad_()
@@ -126,3 +139,90 @@ def test_results_are_detached(call: Call) -> None:
     out = call.raw(*call.args(torch.device("cpu"), torch.float32), **call.kwargs)
     for t in out if isinstance(out, tuple) else (out,):
         assert not t.requires_grad and t.grad_fn is None and t.is_contiguous()
+
+
+class Wrapped(torch.Tensor):
+    """A subclass that wraps a tensor, as DTensor does."""
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor, requires_grad: bool = False) -> "Wrapped":
+        wrapped = torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, device=inner.device, requires_grad=requires_grad
+        )
+        wrapped.inner = inner
+        return wrapped
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return func(*(a.inner if isinstance(a, cls) else a for a in args), **(kwargs or {}))
+
+
+class Calls(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_dense_tensors_go_past_autograd() -> None:
+    """The operators' own check needs getters of torch that only their mangled names reach: this torch has them."""
+    table = torch._C._dispatch_dump_table("xgemm::sum")
+    assert "AutogradCPU: fallthrough" in table and "AutogradCUDA: fallthrough" in table
+
+
+@pytest.mark.parametrize("op", ["sum", "matmul"])
+def test_what_wraps_a_tensor_is_refused(op: str) -> None:
+    """The operator gets a tensor that does not require grad, in place of one that does."""
+    call = getattr(torch.ops.xgemm, op)
+    x, others = randn(3, 3), () if op == "sum" else (randn(3, 3),)
+    expected = call(x, *others)
+    assert torch.equal(call(Wrapped(x), *others), expected)
+    with pytest.raises(RuntimeError, match=MESSAGE):
+        call(Wrapped(x, requires_grad=True), *others)
+    with torch.no_grad():
+        assert torch.equal(call(Wrapped(x, requires_grad=True), *others), expected)
+    with Calls() as calls:
+        assert call(x, *others).shape == expected.shape and calls.names == [f"xgemm::{op}"]
+        with pytest.raises(RuntimeError, match=MESSAGE):
+            call(x.clone().requires_grad_(), *others)
+    with FakeTensorMode() as fakes, pytest.raises(RuntimeError, match=MESSAGE):
+        call(fakes.from_tensor(x).requires_grad_(), *map(fakes.from_tensor, others))
+    with pytest.raises(RuntimeError, match=MESSAGE):
+        torch.func.grad(torch.func.functionalize(lambda x: call(x, *others).sum()))(x)
+    with pytest.raises(RuntimeError, match=MESSAGE):
+        call(torch.complex(x, x).requires_grad_().conj().imag, *others)  # lazily negated
+    with pytest.raises(RuntimeError, match=MESSAGE):
+        call(x.to("meta").requires_grad_(), *(y.to("meta") for y in others))
+
+
+def test_a_kernel_below_autograd_is_not_refused() -> None:
+    """An operator of the caller's own, with a backward of its own, may be made of these."""
+    x = randn(3, 3)
+    with torch._C._AutoDispatchBelowAutograd():
+        out = torch.ops.xgemm.matmul(x.clone().requires_grad_(), x)
+        assert torch.equal(out, torch.ops.xgemm.matmul(x, x)) and not out.requires_grad
+        wrapped = torch.ops.xgemm.matmul(Wrapped(x, requires_grad=True), x)
+        assert torch.equal(wrapped, out) and not wrapped.requires_grad
+        with forward_ad.dual_level():
+            assert torch.equal(torch.ops.xgemm.matmul(forward_ad.make_dual(x, x), x), out)
+
+
+def test_a_torch_without_the_getters_has_kernels_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.ops.xgemm_mode.refuse_gradients(-1)
+    monkeypatch.setattr(autograd, "_operators_check", False)
+    monkeypatch.setattr(autograd, "_library", _registered.library(autograd.__name__))
+    x = randn(3, 3)
+    try:
+        torch.ops.xgemm.sum(x.clone().requires_grad_())  # nothing checks
+        for op in autograd.DIFFERENTIABLE:
+            autograd._register(op)
+        with pytest.raises(RuntimeError, match=MESSAGE):
+            torch.ops.xgemm.sum(x.clone().requires_grad_())
+        assert torch.equal(torch.ops.xgemm.sum(x), torch_ext.sum(x))
+    finally:
+        monkeypatch.undo()
+        importlib.reload(autograd)
+    test_dense_tensors_go_past_autograd()

@@ -220,6 +220,32 @@ def test_products_that_torch_multiplies_faster() -> None:
             assert handle.calls[name, server] == 1, handle
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_sums_of_products_that_are_off_are_torchs(dtype: torch.dtype, device: torch.device) -> None:
+    """Every form of the call has torch's bits, and torch's error."""
+    c, a, b = (inputs(device, *shape, dtype=dtype) for shape in ((17,), (33, 24), (24, 17)))
+    batches = inputs(device, 2, 33, 17, dtype=dtype), torch.stack([a, a + 1]), torch.stack([b, b - 1])
+
+    def results() -> list[Tensor]:
+        into, out = c.expand(33, 17).clone(), torch.empty(33, 17, dtype=dtype, device=device)
+        return [
+            torch.addmm(c, a, b),
+            torch.addmm(c, a, b, beta=0.5, alpha=2),
+            torch.addmm(c, a, b, beta=2, out=out),
+            into.addmm_(a, b, alpha=-1),
+            torch.baddbmm(*batches, alpha=3),
+            batches[0].clone().baddbmm_(*batches[1:]),
+            torch.addmv(c[:1], a, b[:, 0]),
+        ]
+
+    expected = results()
+    with enable("mm", device=device.type) as handle:
+        assert all(map(torch.equal, results(), expected))
+        with pytest.raises(RuntimeError, match="shape"):
+            torch.addmm(c, a, a)
+    assert {by for _, by in handle.calls} == {"torch: not enabled"}
+
+
 # ---- autograd ----
 
 

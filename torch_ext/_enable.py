@@ -197,10 +197,10 @@ def _sum(name: str, before: Callable) -> Callable:
     ours = getattr(_ops, name).default._op  # a microsecond less than OpOverload's call
 
     def kernel(self, mat1, mat2, *, beta=1, alpha=1):
-        if beta == 1 == alpha:
+        if beta == 1 == alpha:  # a microsecond less than with them
             result = ours(self, mat1, mat2)
-        else:
-            result = ours(self, mat1, mat2, beta, alpha) if _fit(name, beta, alpha) else None
+            return before(self, mat1, mat2) if result is None else result
+        result = ours(self, mat1, mat2, beta, alpha) if _fit(name, beta, alpha) else None
         return before(self, mat1, mat2, beta=beta, alpha=alpha) if result is None else result
 
     return kernel

@@ -1,11 +1,14 @@
 """Forward only: an input that requires grad is an error, never a gradient lost in silence.
 
-The operators have no backward. Without an Autograd kernel torch would run them and only warn when backward is called,
-and the input would get no gradient. So each differentiable op gets an Autograd kernel that raises. It is written in
-Python because LibTorch's Stable ABI (2.10) has neither a redispatch below autograd nor a getter of requires_grad; a C++
-program without Python has the same check in ``xgemm/xgemm.h``. The kernel costs 2 to 4 us a call; under
-``torch.inference_mode()`` torch skips it, and the functions of :mod:`torch_ext.functional` go round it after a check of
-their own.
+The operators have no backward. If nothing checked, torch would run them and only warn when backward is called, and the
+input would get no gradient.
+
+Dense tensors on the CPU and CUDA are checked by the operators themselves (``csrc/torch/gradient.h``): torch falls
+through autograd's keys, which costs nothing. Subclasses, functorch's wrappers and what is traced do not reach an
+operator as they were passed, so kernels of the keys that unwrap them check first. Operators that write to their inputs,
+other devices, and a torch without the getters that the library looks up have a kernel of the Autograd keys. It is
+written in Python, because LibTorch's Stable ABI has no redispatch below autograd, and costs some 7 us a call. Under
+``torch.inference_mode()`` nothing is checked. A C++ program without Python has the same check in ``xgemm/xgemm.h``.
 """
 
 from collections.abc import Iterable
@@ -26,7 +29,11 @@ DIFFERENTIABLE = (
 
 _grad_enabled = torch.is_grad_enabled
 _below_autograd = torch._C._after_autograd_keyset
+_is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+_AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
+_UNWRAPPING = ("Python", "FuncTorchDynamicLayerBackMode", "Functionalize", "ZeroTensor")
 _library = _registered.library(__name__)
+_operators_check = torch.ops.xgemm_mode.refuse_gradients(int(_AUTOGRAD))
 
 
 def check_forward_only(op: torch._ops.OpOverload, inputs: Iterable[object]) -> None:
@@ -79,6 +86,23 @@ def _register(name: str) -> None:
         return results
 
     _library.impl(name, forward_only, "Autograd", with_keyset=True)
+    if not op._schema.is_mutable and _operators_check:
+        for key in ("AutogradCPU", "AutogradCUDA"):
+            _library.impl(name, torch.library.fallthrough_kernel, key)
+        for key in _UNWRAPPING:
+            _register_unwrapping(op, name, key)
+
+
+def _register_unwrapping(op: torch._ops.OpOverload, name: str, key: str) -> None:
+    """The check in front of torch's kernel for a key at which inputs are replaced by what they wrap."""
+    unwrap = torch.library.get_kernel(op, key).call_boxed
+
+    def forward_only(keys, *args, **kwargs):
+        if not _is_excluded(_AUTOGRAD):
+            check_forward_only(op, (*args, *kwargs.values()))
+        return unwrap(keys, *args, **kwargs)
+
+    _library.impl(name, forward_only, key, with_keyset=True)
 
 
 for _name in DIFFERENTIABLE:

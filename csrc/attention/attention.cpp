@@ -33,8 +33,8 @@ std::tuple<Tensor, Tensor> attention_lse_op(const Tensor& query, const Tensor& k
   return {r.output, *r.lse};
 }
 
-XGEMM_REGISTER(xgemm, attention, attention_op);
-XGEMM_REGISTER(xgemm, attention_lse, attention_lse_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention, attention_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_lse, attention_lse_op);
 
 }  // namespace
 }  // namespace xgemm

@@ -214,10 +214,10 @@ std::tuple<Tensor, Tensor> attention_with_cache_lse_op(const Tensor& query, cons
   return {r.output, *r.lse};
 }
 
-XGEMM_REGISTER(xgemm, attention_varlen, attention_varlen_op);
-XGEMM_REGISTER(xgemm, attention_varlen_lse, attention_varlen_lse_op);
-XGEMM_REGISTER(xgemm, attention_with_cache, attention_with_cache_op);
-XGEMM_REGISTER(xgemm, attention_with_cache_lse, attention_with_cache_lse_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_varlen, attention_varlen_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_varlen_lse, attention_varlen_lse_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_with_cache, attention_with_cache_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_with_cache_lse, attention_with_cache_lse_op);
 
 }  // namespace
 }  // namespace xgemm

@@ -70,7 +70,10 @@ void become(DeviceProperties& gpu, const Architecture& wanted) {
 
 }  // namespace
 
-bool is_architecture_known() { return environment("XGEMM_ARCH").empty() || wanted_architecture() != nullptr; }
+bool is_architecture_known() {
+  static const bool known = environment("XGEMM_ARCH").empty() || wanted_architecture() != nullptr;  // asked at every call
+  return known;
+}
 
 const DeviceProperties& device_properties(int index) {
   static std::array<DeviceProperties, kMaxDevices + 1> cache;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <list>
 #include <mutex>
+#include <utility>
 
 #include "device/index_map.h"
 #include "enable/answer.h"
@@ -91,8 +92,7 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
   const TensorView vi = view(name_of(op), "self", input), va = view(name_of(op), "mat1", a), vb = view(name_of(op), "mat2", b);
   const std::optional<TensorView> vo = view_of_out(op, out ? &*out : nullptr);
   Shape shape(va.sizes.begin(), va.sizes.end());
-  const auto by = [&] {
-    if (const By settings = by_settings(op, va.dtype); settings != By::xgemm) return settings;
+  const By fits = [&] {
     if (!same_type(va, vb) || !same_type(va, vi)) return va.dtype == vb.dtype && va.dtype == vi.dtype ? By::device : By::dtype;
     if (op == Op::addmv) {
       if (va.dim() != 2 || vb.dim() != 1 || va.size(1) != vb.size(0)) return By::shape;
@@ -101,22 +101,27 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
       if (by_shapes(va, vb, op == Op::addmm ? 2 : 3) != By::xgemm) return By::shape;
       shape.back() = vb.size(-1);
     }
-    if (!broadcasts_to(vi.sizes, shape)) return By::shape;
-    const bool fits = !vo || (same_type(va, *vo) && std::equal(shape.begin(), shape.end(), vo->sizes.begin(), vo->sizes.end()));
-    if (!fits) return By::shape;
+    const bool out_fits =
+        !vo || (same_type(va, *vo) && std::equal(shape.begin(), shape.end(), vo->sizes.begin(), vo->sizes.end()));
+    return out_fits && broadcasts_to(vi.sizes, shape) ? By::xgemm : By::shape;
+  }();
+  const By by = [&] {
+    if (const By settings = by_settings(op, va.dtype); settings != By::xgemm) return settings;
+    if (fits != By::xgemm) return fits;
     if (!va.cuda && op != Op::addmm) return By::cpu;
     return pays(va) ? By::xgemm : By::faster;
   }();
-  bool faster = by == By::faster;
+  // torch's kernel without another way through Python, which takes longer than a small product.
+  bool call_torch = fits == By::xgemm && va.cuda && op != Op::addmv;
   const auto serve = [&](const Tensor* to) {
+    const bool may_call = std::exchange(call_torch, false);  // not without memory: its error is raised in Python
     Tensor result = matmul::addmm(name_of(op), input, a, b, beta, alpha, precision_of(va), to, true);
-    faster = !result.defined();
+    call_torch = may_call;
     return result;
   };
-  // Where torch is faster: its kernel without another way through Python, which would take longer than the kernel gains.
   const auto torch = [&] {
-    const SumInto sum = !faster || !va.cuda ? nullptr : op == Op::addmm ? previous(true).addmm : previous(true).baddbmm;
-    if (op == Op::addmv || !sum) return Tensor();
+    const SumInto sum = !call_torch ? nullptr : op == Op::addmm ? previous(true).addmm : previous(true).baddbmm;
+    if (!sum) return Tensor();
     const Tensor to = out ? *out : empty(shape, va.dtype, va);
     return sum(to.get(), input.get(), a.get(), b.get(), beta, alpha) == AOTI_TORCH_SUCCESS ? to : Tensor();
   };

@@ -1,23 +1,11 @@
 #include "enable/previous.h"
 
-#include <dlfcn.h>
+#include "torch/symbols.h"
 
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(std::int32_t device_index, void** stream);
 
 namespace xgemm::enable {
 namespace {
-
-/// The library that has `symbol`; null: none.
-void* library_of(void* symbol) {
-  Dl_info info;
-  return symbol && dladdr(symbol, &info) ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
-}
-void* torch_cpu() { return library_of(reinterpret_cast<void*>(&torch_call_dispatcher)); }
-
-template <class Function>
-void find(Function& function, void* library, const std::string& name) {
-  function = library ? reinterpret_cast<Function>(dlsym(library, name.c_str())) : nullptr;
-}
 
 Previous look_up(bool cuda) {
   void* const library = cuda ? library_of(reinterpret_cast<void*>(&aoti_torch_get_current_cuda_stream)) : torch_cpu();

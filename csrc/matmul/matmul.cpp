@@ -268,12 +268,12 @@ Tensor gated_linear(const Tensor& input, const Tensor& weight_gate, const Tensor
   return gated_linear_cpu(call, vg, vu, bias_gate, bias_up);
 }
 
-XGEMM_REGISTER(xgemm, matmul, matmul_op);
-XGEMM_REGISTER(xgemm, addmm, addmm_op);
-XGEMM_REGISTER(xgemm, linear, linear);
-XGEMM_REGISTER(xgemm, gated_linear, gated_linear);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, matmul, matmul_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, addmm, addmm_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, linear, linear);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, gated_linear, gated_linear);
 XGEMM_REGISTER(xgemm, prepare, prepare);
-XGEMM_REGISTER(xgemm, linear_prepared, linear_prepared);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, linear_prepared, linear_prepared);
 
 }  // namespace
 

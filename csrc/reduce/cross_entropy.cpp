@@ -159,7 +159,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, std::int64_t ign
   return run_cpu(call);
 }
 
-XGEMM_REGISTER(xgemm, cross_entropy, cross_entropy);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, cross_entropy, cross_entropy);
 
 }  // namespace
 }  // namespace xgemm

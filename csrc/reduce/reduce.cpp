@@ -175,13 +175,13 @@ Tensor reduce_index(const Tensor& input, const std::optional<std::int64_t>& dim,
   return run(check_arguments(name_of<kind>(), kind, input, {&d, 1}, !dim, keepdim, std::nullopt), std::nullopt);
 }
 
-XGEMM_REGISTER(xgemm, sum, reduce_typed<Kind::sum>);
-XGEMM_REGISTER(xgemm, mean, reduce_typed<Kind::mean>);
-XGEMM_REGISTER(xgemm, amax, reduce_dims<Kind::amax>);
-XGEMM_REGISTER(xgemm, amin, reduce_dims<Kind::amin>);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, sum, reduce_typed<Kind::sum>);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, mean, reduce_typed<Kind::mean>);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, amax, reduce_dims<Kind::amax>);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, amin, reduce_dims<Kind::amin>);
 XGEMM_REGISTER(xgemm, argmax, reduce_index<Kind::argmax>);
 XGEMM_REGISTER(xgemm, argmin, reduce_index<Kind::argmin>);
-XGEMM_REGISTER(xgemm, logsumexp, reduce_dims<Kind::logsumexp>);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, logsumexp, reduce_dims<Kind::logsumexp>);
 
 }  // namespace
 

@@ -143,7 +143,7 @@ Tensor scaled_masked_softmax_op(const Tensor& input, const std::optional<Tensor>
   return run_cpu(call, mask);
 }
 
-XGEMM_REGISTER(xgemm, scaled_masked_softmax, scaled_masked_softmax_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, scaled_masked_softmax, scaled_masked_softmax_op);
 
 }  // namespace
 }  // namespace xgemm

@@ -87,8 +87,8 @@ Tensor log_softmax_op(const Tensor& input, std::int64_t dim, const std::optional
   return run(check_arguments("log_softmax", true, input, dim, dtype), dtype);
 }
 
-XGEMM_REGISTER(xgemm, softmax, softmax_op);
-XGEMM_REGISTER(xgemm, log_softmax, log_softmax_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, softmax, softmax_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, log_softmax, log_softmax_op);
 
 }  // namespace
 

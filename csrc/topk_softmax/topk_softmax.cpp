@@ -128,7 +128,7 @@ Result topk_softmax_op(const Tensor& input, std::int64_t k, std::int64_t dim, bo
   return run_cpu(call);
 }
 
-XGEMM_REGISTER(xgemm, topk_softmax, topk_softmax_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, topk_softmax, topk_softmax_op);
 
 }  // namespace
 }  // namespace xgemm

@@ -1,6 +1,6 @@
 #include "torch/aten.h"
 
-#include <dlfcn.h>
+#include "torch/symbols.h"
 
 namespace xgemm {
 namespace {
@@ -19,12 +19,8 @@ Rounding asked_of_torch() {
     Context context = nullptr;
     Precision precision = nullptr;
     Getter() {
-      Dl_info info;
-      if (!dladdr(reinterpret_cast<void*>(&torch_call_dispatcher), &info)) return;
-      void* const library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-      if (!library) return;
-      context = reinterpret_cast<Context>(dlsym(library, "_ZN2at13globalContextEv"));
-      precision = reinterpret_cast<Precision>(dlsym(library, "_ZNK2at7Context22float32MatmulPrecisionEv"));
+      find(context, torch_cpu(), "_ZN2at13globalContextEv");
+      find(precision, torch_cpu(), "_ZNK2at7Context22float32MatmulPrecisionEv");
     }
   };
   static const Getter getter;

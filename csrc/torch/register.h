@@ -5,6 +5,8 @@
 #include <list>
 #include <string>
 
+#include "torch/gradient.h"
+
 /// The namespace of the library's operators in torch.ops. A package for Hugging Face's kernels has one of its own (CMake's
 /// XGEMM_NAMESPACE), so that several versions load into one process.
 #ifndef XGEMM_NAMESPACE
@@ -57,9 +59,12 @@ struct torch::stable::detail::ToImpl<xgemm::Text> {
   }
 };
 
-/// At namespace scope, once an op: XGEMM_REGISTER(xgemm, matmul, matmul_op);
+/// At namespace scope, once an op without a derivative: XGEMM_REGISTER(xgemm, argmax, argmax_op);
 #define XGEMM_REGISTER(ns, op, function)                                                                                  \
   static const ::xgemm::Registration registration_##op(                                                                   \
       C10_STRINGIZE(XGEMM_NAMESPACE_##ns), #op, [](StableIValue* stack, std::uint64_t arguments, std::uint64_t results) { \
         ::xgemm::call_in_own_words(#ns "::" #op, TORCH_BOX(&function), stack, arguments, results);                        \
       })
+
+/// The same for an op that torch differentiates and this library does not: it refuses inputs that require grad.
+#define XGEMM_REGISTER_FORWARD_ONLY(ns, op, ...) XGEMM_REGISTER(ns, op, (::xgemm::ForwardOnly<#op, &__VA_ARGS__>::call))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torch_ext.functional._call import call, call_with_dtype, compiling, python_error
+from torch_ext.functional._call import call, call_with_dtype, python_error
 
 # Bound once: a lookup through torch.ops costs as much as the call itself.
 _amax = torch.ops.xgemm.amax.default
@@ -16,11 +16,12 @@ _cross_entropy = torch.ops.xgemm.cross_entropy.default
 _logsumexp = torch.ops.xgemm.logsumexp.default
 _mean = torch.ops.xgemm.mean.default
 _sum = torch.ops.xgemm.sum.default
+_compiling = torch.compiler.is_dynamo_compiling
 
 
 def _dims(dim: int | Sequence[int] | None) -> Sequence[int] | None:
     """A dim that torch.compile does not know (one that another call had otherwise) is no list to the dispatcher."""
-    return [dim] if compiling() and isinstance(dim, int) else dim
+    return [dim] if _compiling() and isinstance(dim, int) else dim
 
 
 def sum(
@@ -44,6 +45,8 @@ def sum(
 
     Source: tree reduction after Harris, "Optimizing Parallel Reduction in CUDA" (2007), with warp shuffles.
     """
+    if dtype is None:
+        return call(_sum, input, _dims(dim), keepdim)
     return call_with_dtype(_sum, input, _dims(dim), keepdim, dtype=dtype)
 
 
@@ -65,6 +68,8 @@ def mean(
 
     Source: as :func:`sum`.
     """
+    if dtype is None:
+        return call(_mean, input, _dims(dim), keepdim)
     return call_with_dtype(_mean, input, _dims(dim), keepdim, dtype=dtype)
 
 

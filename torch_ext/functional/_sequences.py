@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torch_ext.autograd import written
 from torch_ext.functional._attention import check_window
-from torch_ext.functional._call import call, compiling, default_precision
+from torch_ext.functional._call import call, call_below_autograd, compiling, default_precision
 
 # Bound once: a lookup through torch.ops costs as much as the call itself.
 _varlen = torch.ops.xgemm.attention_varlen.default
@@ -230,7 +230,7 @@ def attention_with_cache(
         (2023).
     """
     check_window("attention_with_cache", window)
-    results = call(
+    results = call_below_autograd(
         _with_cache_lse if return_lse else _with_cache,
         query,
         key_cache,

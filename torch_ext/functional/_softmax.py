@@ -29,6 +29,8 @@ def softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Ten
 
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
     """
+    if dtype is None:
+        return call(_softmax, input, dim)
     return call_with_dtype(_softmax, input, dim, dtype=dtype)
 
 
@@ -39,6 +41,8 @@ def log_softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) ->
 
     Source: as :func:`softmax`.
     """
+    if dtype is None:
+        return call(_log_softmax, input, dim)
     return call_with_dtype(_log_softmax, input, dim, dtype=dtype)
 
 
@@ -91,4 +95,6 @@ def topk_softmax(
 
     Source: Johnson, Douze and Jegou, "Billion-scale similarity search with GPUs" (2017): WarpSelect, for long rows.
     """
+    if dtype is None:
+        return call(_topk_softmax, input, k, dim, renormalize=renormalize)
     return call_with_dtype(_topk_softmax, input, k, dim, renormalize=renormalize, dtype=dtype)
