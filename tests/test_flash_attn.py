@@ -44,7 +44,7 @@ def expected(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1),
 
 def check(actual: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> None:
     tolerance = TOLERANCES[dtype]
-    torch.testing.assert_close(actual.cpu().double(), wanted, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(actual.double(), wanted, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
