@@ -227,7 +227,9 @@ def test_values_that_are_columns_of_the_keys(device: torch.device, dtype: torch.
         (3, 65, 129, 320, 264),
         (40, 2, 9, 512, 512),
     ]:
-        if (SANITIZED or device.type == "cpu") and heads * sq > 100:
+        if device.type == "cpu":  # where there are no tiles of heads
+            heads = 3
+        elif SANITIZED and heads * sq > 100:
             heads = 16
         cache = randn(2, sk + 7, d, dtype=dtype, device=device)
         for limits in (

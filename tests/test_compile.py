@@ -240,7 +240,8 @@ class Everything(torch.nn.Module):
 
 @pytest.mark.parametrize(("backend", "dynamic"), [("aot_eager", False), ("inductor", True)])
 def test_compile_a_model_of_all_operators(backend: str, dynamic: bool, device: torch.device) -> None:
-    """Once for all shapes where they are dynamic."""
+    """Once for all shapes where they are dynamic. Inductor on a GPU: test_cuda_graph_of_a_compiled_model."""
+    backend = "aot_eager" if device.type == "cuda" else backend
     counter = torch._dynamo.testing.CompileCounterWithBackend(backend)
     model = Everything().to(device).eval()
     compiled, first = torch.compile(model, fullgraph=True, backend=counter, dynamic=dynamic), None
