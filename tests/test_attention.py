@@ -508,7 +508,7 @@ def test_long_keys_in_a_window(device: torch.device, dtype: torch.dtype) -> None
         (2, 5003, (3000, -1)),
         (3, 5003, (-1, 1100)),
         (300, 4100, (1030, 700)),
-    ]:
+    ][: 3 if device.type == "cpu" else 4]:  # which has no splits
         args = qkv(dtype, device, sq=sq, sk=sk, d=64, batch=(1, 2))
         for alignment in ("top_left", "bottom_right"):
             check(*args, window=window, causal_alignment=alignment)
@@ -960,9 +960,9 @@ ERROR_DATA = {
 @pytest.mark.parametrize("data", ERROR_DATA)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_cpu_error_beside_the_math_backend(dtype: torch.dtype, data: str) -> None:
-    """By the norm of 32768 errors, which varies little from draw to draw: ours was 0.7 to 1.2 times the backend's."""
+    """By the norm of 8192 errors, which varies little from draw to draw: ours was 0.7 to 1.2 times the backend's."""
     for sq, sk in ((128, 128), (16, 2000), (1, 250)):
-        draws = (randn(512 // sq, n, 64, dtype=torch.float64) for n in (sq, sk, sk))
+        draws = (randn(128 // sq, n, 64, dtype=torch.float64) for n in (sq, sk, sk))
         q, k, v = (x.to(dtype) for x in ERROR_DATA[data](*draws))
         with sdpa_kernel(SDPBackend.MATH):
             math_backend, reference = F.scaled_dot_product_attention(q, k, v), Reference(q, k, v).output

@@ -548,8 +548,8 @@ def test_run(arguments: list[str], tmp_path: Path) -> None:
         command = [sys.executable, "-m", "torch_ext.run", *target, "a", "--b"]
         return subprocess.run(command, capture_output=True, text=True, env=environment | more, check=True)
 
-    off = run(XGEMM_ENABLE="0")
-    assert off.stdout == "__main__ ['a', '--b'] 7 0 []\n"
+    if arguments == ["-m"]:
+        assert run(XGEMM_ENABLE="0").stdout == "__main__ ['a', '--b'] 7 0 []\n"
     if torch.backends.cuda.is_built():
         on = run(XGEMM_ENABLE="mm,addmm")
         assert on.stdout == "__main__ ['a', '--b'] 7 1 ['addmm', 'mm']\n"

@@ -272,11 +272,11 @@ def test_check_sees_one_element_of_a_million():
         exercise.check(exercise.EXERCISES["03"], forgets, "cpu")
 
 
-def test_skeletons_compile_and_load():
+def test_a_skeleton_compiles_and_loads():
+    """By nvcc; all of them: test_skeletons_and_solutions_on_the_gpu."""
     if shutil.which("nvcc") is None:
         pytest.skip("no nvcc")
-    for e in exercise.EXERCISES.values():
-        assert exercise.build(exercise.SKELETONS / e.file, "sm_90").exercise
+    assert exercise.build(exercise.SKELETONS / exercise.EXERCISES["02"].file, "sm_90").exercise
 
 
 def test_command(tmp_path, monkeypatch, capsys):
