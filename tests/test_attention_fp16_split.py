@@ -133,9 +133,8 @@ def test_every_instantiation(attend: Callable[[list[Case]], list[Served]]) -> No
     assert {s.tile for s in served} == {0, 1, 2} and not any(s.failed for s in served)
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_random_cases(attend: Callable[[list[Case]], list[Served]], seed: int) -> None:
-    draw = random.Random(seed)
+def test_random_cases(attend: Callable[[list[Case]], list[Served]]) -> None:
+    draw = random.Random(0)
     cases = []
     for _ in range(10):
         d = draw.choice([8, 16, 33, 40, 64, 72, 80, 96, 128, 136, 256])

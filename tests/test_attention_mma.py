@@ -37,9 +37,8 @@ def test_every_instantiation(attend: Attend) -> None:
     assert served == {(tile, mask) for tile in "012" for mask in range(4)}
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_random_cases(attend: Attend, seed: int) -> None:
-    draw = random.Random(seed)
+def test_random_cases(attend: Attend) -> None:
+    draw = random.Random(0)
     cases = []
     for _ in range(40):
         sq, group = draw.choice(ROWS)
@@ -179,9 +178,8 @@ def test_edges_of_many_rows(many: Attend) -> None:
     many(cases)
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_random_cases_of_many_rows(many: Attend, seed: int) -> None:
-    draw = random.Random(seed)
+def test_random_cases_of_many_rows(many: Attend) -> None:
+    draw = random.Random(0)
     cases = []
     for _ in range(24):
         sq = draw.choice([1, 2, 7, 16, 17, 63, 64, 65, 127, 128, 129, 193, 257])
