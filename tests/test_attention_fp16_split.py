@@ -121,12 +121,12 @@ def test_every_instantiation(attend: Callable[[list[Case]], list[Served]]) -> No
     cases = [
         Case(seed, 3, 1, 1 + seed % 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
         for seed, (d, dv, sq, sk, mask) in enumerate(
-            (*sizes, mask)
-            for sizes in (
-                *((64, 64, 130, 150), (17, 33, 65, 300), (128, 128, 65, 300)),
-                *((40, 72, 130, 150), (256, 256, 130, 150), (200, 133, 65, 300)),
-            )
-            for mask in (0, 1, 2)
+            [
+                *((64, 64, 130, 150, mask) for mask in (0, 1, 2)),
+                *((128, 128, 65, 300, mask) for mask in (0, 1, 2)),
+                *((256, 256, 130, 150, mask) for mask in (0, 1, 2)),
+                *((17, 33, 65, 300, 0), (40, 72, 130, 150, 1), (200, 133, 65, 300, 2)),
+            ]
         )
     ]
     served = attend([*cases, Case(mask=2, rows=1, special=LOWEST_MASK), Case(sq=70, sk=1)])
