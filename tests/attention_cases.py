@@ -78,11 +78,11 @@ def varied_case(*numbers: int, mask: int) -> Case:
 
 
 def every_mask(head_sizes: list[tuple[int, int]]) -> list[Case]:
-    """Each pair of head sizes with each kind of mask, one tile of rows and several, ragged."""
-    kinds = itertools.product(head_sizes, ((130, 150), (3, 300)), (0, 1, 2, 3))
+    """Each pair of head sizes with each kind of mask and several tiles of rows; every other one with few rows."""
+    shapes = [(*size, 130, 150) for size in head_sizes] + [(*size, 3, 300) for size in head_sizes[::2]]
     return [
         varied_case(seed, 3, 1, 2, 2, sq, sk, d, dv, seed % 2, mask=mask)
-        for seed, ((d, dv), (sq, sk), mask) in enumerate(kinds)
+        for seed, ((d, dv, sq, sk), mask) in enumerate(itertools.product(shapes, (0, 1, 2, 3)))
     ]
 
 

@@ -22,7 +22,7 @@ WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 # again what a file's tests share.
 LONG = {
     *("test_attention_wgmma", "test_attention_fp16_split", "test_emulation", "test_plan_costs"),
-    *("test_distributed", "test_loading", "test_fuzz"),
+    *("test_attention_sequences", "test_attention_mma", "test_distributed", "test_loading", "test_fuzz"),
 }
 
 

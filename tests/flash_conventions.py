@@ -6,12 +6,6 @@ What their results look like in memory: what a stock backward reads, so what ano
 import torch
 
 
-def own_keys(queries: int, keys: int, alignment: str = "bottom_right") -> torch.Tensor:
-    """(queries, keys): how many keys a key lies to the right of the query's own."""
-    own = torch.arange(queries) + (keys - queries if alignment == "bottom_right" else 0)
-    return torch.arange(keys) - own[:, None]
-
-
 def reference(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -23,14 +17,15 @@ def reference(
     softcap: float = 0.0,
     alignment: str = "bottom_right",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output and log-sum-exp (-inf for a query without keys) of (B, H, S, D) in float64, on the CPU, differentiable."""
+    """Output and log-sum-exp (-inf for a query without keys) of (B, H, S, D) in float64, differentiable."""
     group = q.shape[1] // k.shape[1]
-    q, k, v = (t.cpu().double() for t in (q, k, v))
+    q, k, v = (t.double() for t in (q, k, v))
     k, v = (t.repeat_interleave(group, 1) for t in (k, v))
     scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
     if softcap:
         scores = softcap * (scores / softcap).tanh()
-    away = own_keys(q.shape[2], k.shape[2], alignment)
+    rows, keys = (torch.arange(t.shape[2], device=q.device) for t in (q, k))
+    away = keys - rows[:, None] - (len(keys) - len(rows) if alignment == "bottom_right" else 0)
     left, right = window[0], 0 if causal else window[1]
     hidden = torch.zeros_like(away, dtype=torch.bool)
     if left >= 0:

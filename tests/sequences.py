@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from common import foreign, randn
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 EDGES = (0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129)  # one off a page and a tile
 HEADS = ((4, 4), (6, 2), (8, 1))
@@ -22,32 +23,45 @@ def ends(lengths: Sequence[int], device: torch.device | str) -> Tensor:
     return int32([0, *itertools.accumulate(lengths)], device)
 
 
-def attention_of_one(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+def by_sequence(
+    queries: Sequence[Tensor],
+    parts: Sequence[Sequence[Tensor]],
     *,
     scale: float | None = None,
     is_causal: bool = False,
     window: Sequence[int] = (-1, -1),
     softcap: float = 0.0,
     sinks: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(n, H, Dv) and (H, n) in float64, on the CPU, of q (n, H, D), k (m, Hkv, D), v (m, Hkv, Dv)."""
-    q, k, v = (t.cpu().double().transpose(0, 1) for t in (q, k, v))
-    k, v = (t.repeat_interleave(q.shape[0] // t.shape[0], 0) for t in (k, v))
-    scores = q @ k.mT * (q.shape[2] ** -0.5 if scale is None else scale)
+) -> tuple[list[Tensor], list[Tensor]]:
+    """(n, H, Dv) and (H, n) of each sequence in float64, of its q (n, H, D), k (m, Hkv, D), v (m, Hkv, Dv).
+
+    One batch, filled up with zeros that no query sees.
+    """
+    (q, n), (k, m), (v, _) = (
+        (pad_sequence([t.double() for t in tensors], batch_first=True).transpose(1, 2), [len(t) for t in tensors])
+        for tensors in (queries, *zip(*parts, strict=True))
+    )
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    rows, columns, keys, more = (
+        torch.tensor(x, device=q.device).view(shape)
+        for x, shape in (
+            (range(q.shape[2]), (-1, 1)),
+            (range(k.shape[2]), (1, -1)),
+            (m, (-1, 1, 1, 1)),
+            ([b - a for a, b in zip(n, m, strict=True)], (-1, 1, 1, 1)),
+        )
+    )
+    scores = q @ k.mT * (q.shape[3] ** -0.5 if scale is None else scale)
     scores = softcap * (scores / softcap).tanh() if softcap else scores
-    n, m = scores.shape[1:]
-    away = torch.arange(m) - torch.arange(n)[:, None] - (m - n)
+    away = columns - rows - more
     left, right = window[0], 0 if is_causal else window[1]
-    hidden = ((away < -left) & (left >= 0)) | ((away > right) & (right >= 0))
-    scores = scores.masked_fill(hidden, -torch.inf)
-    if sinks is not None:
-        scores = torch.cat([scores, sinks.cpu().double()[:, None, None].expand(-1, n, 1)], -1)
-    lse = scores.logsumexp(-1) if scores.shape[2] else scores.new_full(scores.shape[:2], -torch.inf)
-    weights = (scores - lse.masked_fill(lse == -torch.inf, 0)[..., None]).exp()[..., :m]
-    return (weights @ v).transpose(0, 1), lse
+    hidden = ((away < -left) & (left >= 0)) | ((away > right) & (right >= 0)) | (columns >= keys)
+    sink = scores.new_full((), -torch.inf) if sinks is None else sinks.double()[:, None, None]
+    scores = torch.cat([scores.masked_fill(hidden, -torch.inf), sink.expand(*scores.shape[:3], 1)], -1)
+    lse = scores.logsumexp(-1)
+    weights = (scores - lse.masked_fill(lse == -torch.inf, 0)[..., None]).exp()[..., :-1]
+    output = (weights @ v).transpose(1, 2)
+    return [o[:end] for o, end in zip(output, n, strict=True)], [x[:, :end] for x, end in zip(lse, n, strict=True)]
 
 
 def options_of(rng: random.Random, heads: int, dtype: torch.dtype, device: torch.device) -> dict:
@@ -103,5 +117,5 @@ def check(actual: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor], dtype: t
     assert actual[0].dtype is dtype and actual[0].is_contiguous() and actual[1].is_contiguous()
     assert actual[1].dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
     bound = TOLERANCES[dtype]
-    torch.testing.assert_close(actual[0].cpu().double(), wanted[0], rtol=bound, atol=bound)
-    torch.testing.assert_close(actual[1].cpu().double(), wanted[1], rtol=min(bound, 1e-4), atol=min(bound, 1e-4))
+    torch.testing.assert_close(actual[0].double(), wanted[0], rtol=bound, atol=bound)
+    torch.testing.assert_close(actual[1].double(), wanted[1], rtol=min(bound, 1e-4), atol=min(bound, 1e-4))

@@ -227,7 +227,9 @@ def test_values_that_are_columns_of_the_keys(device: torch.device, dtype: torch.
         (3, 65, 129, 320, 264),
         (40, 2, 9, 512, 512),
     ]:
-        if (SANITIZED or device.type == "cpu") and heads * sq > 100:
+        if device.type == "cpu":  # where there are no tiles of heads
+            heads = 3
+        elif SANITIZED and heads * sq > 100:
             heads = 16
         cache = randn(2, sk + 7, d, dtype=dtype, device=device)
         for limits in (
@@ -506,7 +508,7 @@ def test_long_keys_in_a_window(device: torch.device, dtype: torch.dtype) -> None
         (2, 5003, (3000, -1)),
         (3, 5003, (-1, 1100)),
         (300, 4100, (1030, 700)),
-    ]:
+    ][: 3 if device.type == "cpu" else 4]:  # which has no splits
         args = qkv(dtype, device, sq=sq, sk=sk, d=64, batch=(1, 2))
         for alignment in ("top_left", "bottom_right"):
             check(*args, window=window, causal_alignment=alignment)
@@ -957,14 +959,16 @@ ERROR_DATA = {
 
 @pytest.mark.parametrize("data", ERROR_DATA)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(("sq", "sk"), [(128, 128), (16, 2000), (1, 250)])
-def test_cpu_error_beside_the_math_backend(dtype: torch.dtype, sq: int, sk: int, data: str) -> None:
-    heads = 512 // sq  # equally many rows in each case: the largest error of few rows is noisy
-    q, k, v = (x.to(dtype) for x in ERROR_DATA[data](*(randn(heads, n, 64, dtype=torch.float64) for n in (sq, sk, sk))))
-    with sdpa_kernel(SDPBackend.MATH):
-        math_backend, reference = F.scaled_dot_product_attention(q, k, v), Reference(q, k, v).output
-    for output in (attention(q, k, v), attention_lse(q, k, v)[0]):
-        assert_as_good_as(output, math_backend, reference, ulps=0.5)
+def test_cpu_error_beside_the_math_backend(dtype: torch.dtype, data: str) -> None:
+    """By the norm of 8192 errors, which varies little from draw to draw: ours was 0.7 to 1.2 times the backend's."""
+    for sq, sk in ((128, 128), (16, 2000), (1, 250)):
+        draws = (randn(128 // sq, n, 64, dtype=torch.float64) for n in (sq, sk, sk))
+        q, k, v = (x.to(dtype) for x in ERROR_DATA[data](*draws))
+        with sdpa_kernel(SDPBackend.MATH):
+            math_backend, reference = F.scaled_dot_product_attention(q, k, v), Reference(q, k, v).output
+        allowed = 2 * (math_backend - reference).norm() + torch.finfo(dtype).eps * reference.norm()
+        for output in (attention(q, k, v), attention_lse(q, k, v)[0]):
+            assert output.dtype is dtype and (output - reference).norm() <= allowed
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

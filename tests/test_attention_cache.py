@@ -5,16 +5,16 @@ import random
 import pytest
 import torch
 from common import FLOATING, poison, randn
-from sequences import HEAD_SIZES, HEADS, attention_of_one, check, in_pages, int32, options_of, spread
+from sequences import HEAD_SIZES, HEADS, by_sequence, check, in_pages, int32, options_of, spread
 
 import torch_ext
 
 with_cache = torch.ops.xgemm.attention_with_cache_lse
 
 
-def by_sequence(q: torch.Tensor, seen: list, **options) -> tuple[torch.Tensor, torch.Tensor]:
-    results = [attention_of_one(rows, *kv, **options) for rows, kv in zip(q, seen, strict=True)]
-    return torch.stack([o for o, _ in results]), torch.stack([lse for _, lse in results])
+def stacked(q: torch.Tensor, seen: list, **options) -> tuple[torch.Tensor, torch.Tensor]:
+    output, lse = by_sequence(q, seen, **options)
+    return torch.stack(output), torch.stack(lse)
 
 
 def rows_of(cache: torch.Tensor, table: torch.Tensor | None, i: int) -> torch.Tensor:
@@ -34,7 +34,7 @@ def test_against_float64(seed: int, dtype: torch.dtype, device: torch.device) ->
     filled = [[randn(n, shared, size, dtype=dtype, device=device) for size in (d, dv)] for n in before]
     added = [randn(count, new, shared, size, dtype=dtype, device=device) for size in (d, dv)]
     seen = [[torch.cat([t, x[i]]) for t, x in zip(kv, added, strict=True)] for i, kv in enumerate(filled)]
-    wanted = by_sequence(q, seen, **options)
+    wanted = stacked(q, seen, **options)
     table, page = None, max(room, 1)
     parts = [[torch.cat([t, t.new_full((page - len(t), *t.shape[1:]), torch.nan)]) for t in kv] for kv in filled]
     if rng.random() < 0.6:
@@ -72,7 +72,7 @@ def test_a_table_that_repeats_pages(device: torch.device) -> None:
     table, lengths = int32([[4, 1, 2], [4, 1, 5], [4, 4, 1]], device), int32([40, 48, 33], device)
     results = with_cache(q, *pages, lengths, block_table=table, is_causal=True)
     seen = [[rows_of(t, table, i)[:n] for t in pages] for i, n in enumerate(lengths.tolist())]
-    check(results, by_sequence(q, seen, is_causal=True), q.dtype)
+    check(results, stacked(q, seen, is_causal=True), q.dtype)
 
 
 def test_autograd_sees_the_writing(device: torch.device) -> None:
@@ -178,7 +178,7 @@ def test_one_graph_serves_all_steps(dtype: torch.dtype, paged: bool) -> None:
             ends = [n + step + 1 for n in start]
             seen = [[rows_of(t, table, i)[:n] for t in caches] for i, n in enumerate(ends)]
             assert torch.equal(seen[1][0][-1], k[1, 0])
-            check(results, by_sequence(q, seen), dtype)
+            check(results, stacked(q, seen), dtype)
     assert lengths.tolist() == [n + steps for n in start]
 
 
@@ -220,10 +220,10 @@ def test_more_than_two_billion_elements() -> None:
     results = with_cache(q, *pages, lengths, key=new, value=new, block_table=table)
     seen = [[rows_of(t, table, i)[: n + 1] for t in pages] for i, n in enumerate(lengths.tolist())]
     assert torch.equal(seen[1][0][-1], new[1, 0])
-    check(results, by_sequence(q, seen), q.dtype)
+    check(results, stacked(q, seen), q.dtype)
     rows = [t.flatten(0, 1)[None].expand(1, -1, 2, 64) for t in pages]
     long = with_cache(q[:1], *rows, int32([rows[0].shape[1]], device), window=[199, 0])
-    check(long, by_sequence(q[:1], [[t[0, -200:] for t in rows]]), q.dtype)
+    check(long, stacked(q[:1], [[t[0, -200:] for t in rows]]), q.dtype)
 
 
 @pytest.mark.cuda
@@ -242,6 +242,6 @@ def test_lengths_and_tables_out_of_range(sq: int) -> None:
     lengths = int32([20, 20, huge, -huge], device)
     results = with_cache(q, *caches, lengths, key=new, value=new, block_table=table)
     seen = [[rows_of(t, table, 0)[:21] for t in caches]]
-    check(tuple(t[:1].contiguous() for t in results), by_sequence(q[:1], seen), q.dtype)
+    check(tuple(t[:1].contiguous() for t in results), stacked(q[:1], seen), q.dtype)
     assert all((t[:2] == 7).all() and (t[6:] == 7).all() for t in around)
     assert results[0].isfinite().all()

@@ -75,12 +75,11 @@ def attend(emulated: Callable[..., Path]) -> Callable[[list[Case]], list[Served]
     return run
 
 
-@pytest.mark.parametrize("d", [64, 128, 256])
-@pytest.mark.parametrize("data", [NORMAL, PEAKED, LARGE, POSITIVE, EQUAL, SCALED])
-def test_as_accurate_as_plain_fp32(attend: Callable[[list[Case]], list[Served]], d: int, data: int) -> None:
-    case = Case(seed=d + data, d=d, dv=d, sk=2000 if data == EQUAL else 600, data=data)
-    (served,) = attend([case])
-    assert served.failed == 0 and served.error < 1
+def test_as_accurate_as_plain_fp32(attend: Callable[[list[Case]], list[Served]]) -> None:
+    sizes = [(NORMAL, 64), (NORMAL, 128), (NORMAL, 256), (PEAKED, 64), (LARGE, 128), (POSITIVE, 256), (SCALED, 128)]
+    cases = [Case(seed=d + data, d=d, dv=d, sk=600, data=data) for data, d in sizes]
+    served = attend([*cases, Case(sk=2000, data=EQUAL)])
+    assert not any(s.failed for s in served) and max(s.error for s in served) < 1, served
 
 
 def test_heads_that_the_parts_cannot_represent_go_to_cuda_cores(attend: Callable[[list[Case]], list[Served]]) -> None:
@@ -122,21 +121,20 @@ def test_every_instantiation(attend: Callable[[list[Case]], list[Served]]) -> No
     cases = [
         Case(seed, 3, 1, 1 + seed % 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
         for seed, (d, dv, sq, sk, mask) in enumerate(
-            (*sizes, mask)
-            for sizes in (
-                *((64, 64, 130, 150), (17, 33, 65, 300), (128, 128, 65, 300)),
-                *((40, 72, 130, 150), (256, 256, 130, 150), (200, 133, 65, 300)),
-            )
-            for mask in (0, 1, 2)
+            [
+                *((64, 64, 130, 150, mask) for mask in (0, 1, 2)),
+                *((128, 128, 65, 300, mask) for mask in (0, 1, 2)),
+                *((256, 256, 130, 150, mask) for mask in (0, 1, 2)),
+                *((17, 33, 65, 300, 0), (40, 72, 130, 150, 1), (200, 133, 65, 300, 2)),
+            ]
         )
     ]
     served = attend([*cases, Case(mask=2, rows=1, special=LOWEST_MASK), Case(sq=70, sk=1)])
     assert {s.tile for s in served} == {0, 1, 2} and not any(s.failed for s in served)
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_random_cases(attend: Callable[[list[Case]], list[Served]], seed: int) -> None:
-    draw = random.Random(seed)
+def test_random_cases(attend: Callable[[list[Case]], list[Served]]) -> None:
+    draw = random.Random(0)
     cases = []
     for _ in range(10):
         d = draw.choice([8, 16, 33, 40, 64, 72, 80, 96, 128, 136, 256])

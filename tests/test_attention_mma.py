@@ -37,9 +37,8 @@ def test_every_instantiation(attend: Attend) -> None:
     assert served == {(tile, mask) for tile in "012" for mask in range(4)}
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_random_cases(attend: Attend, seed: int) -> None:
-    draw = random.Random(seed)
+def test_random_cases(attend: Attend) -> None:
+    draw = random.Random(0)
     cases = []
     for _ in range(40):
         sq, group = draw.choice(ROWS)
@@ -55,7 +54,6 @@ def test_long_keys_in_splits(attend: Attend) -> None:
         Case(seed=2, group=2, sq=8, sk=5000, d=128, dv=128, mask=1, rows=1, sinks=2),
         Case(seed=3, outer=2, group=4, sk=9000, first=4999 - 1500, last=5000, sinks=2, softcap=4),
         Case(seed=5, group=3, sq=2, sk=2100, first=700, last=701, mask=2),
-        Case(seed=6, sq=2, sk=20000, first=10000, last=14000),
         # The merge reads 32 splits and 128 columns at a time.
         Case(seed=21, sq=2, sk=73728, d=8, dv=8, first=2100),
         Case(seed=22, group=2, sq=3, sk=5000, d=256, dv=200, sinks=1),
@@ -63,7 +61,7 @@ def test_long_keys_in_splits(attend: Attend) -> None:
     ]
     results = attend([replace(case, sm_count=132) for case in cases])
     splits = [int(result.split("splits ")[1].split(":")[0]) for result in results]
-    assert splits == [10, 10, 2, 1, 3, 35, 20, 34]
+    assert splits == [10, 10, 2, 1, 35, 20, 34]
 
 
 def test_a_cta_computes_all_splits_if_there_are_enough(attend: Attend) -> None:
@@ -179,9 +177,8 @@ def test_edges_of_many_rows(many: Attend) -> None:
     many(cases)
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_random_cases_of_many_rows(many: Attend, seed: int) -> None:
-    draw = random.Random(seed)
+def test_random_cases_of_many_rows(many: Attend) -> None:
+    draw = random.Random(0)
     cases = []
     for _ in range(24):
         sq = draw.choice([1, 2, 7, 16, 17, 63, 64, 65, 127, 128, 129, 193, 257])

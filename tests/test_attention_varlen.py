@@ -5,16 +5,16 @@ import random
 import pytest
 import torch
 from common import FLOATING, poison, randn
-from sequences import EDGES, HEAD_SIZES, HEADS, attention_of_one, check, ends, in_pages, int32, options_of, spread
+from sequences import EDGES, HEAD_SIZES, HEADS, by_sequence, check, ends, in_pages, int32, options_of, spread
 
 import torch_ext
 
 varlen = torch.ops.xgemm.attention_varlen_lse
 
 
-def by_sequence(q: torch.Tensor, parts: list, lengths: list[int], **options) -> tuple[torch.Tensor, torch.Tensor]:
-    results = [attention_of_one(rows, *kv, **options) for rows, kv in zip(q.split(lengths), parts, strict=True)]
-    return torch.cat([o for o, _ in results]), torch.cat([lse for _, lse in results], 1)
+def packed(q: torch.Tensor, parts: list, lengths: list[int], **options) -> tuple[torch.Tensor, torch.Tensor]:
+    output, lse = by_sequence(q.split(lengths), parts, **options)
+    return torch.cat(output), torch.cat(lse, 1)
 
 
 def draw(seed: int, dtype: torch.dtype, device: torch.device) -> tuple[tuple, dict, tuple[torch.Tensor, torch.Tensor]]:
@@ -27,7 +27,7 @@ def draw(seed: int, dtype: torch.dtype, device: torch.device) -> tuple[tuple, di
     options = options_of(rng, heads, dtype, device)
     q = randn(sum(queries), heads, d, dtype=dtype, device=device)
     parts = [[randn(n, shared, size, dtype=dtype, device=device) for size in (d, dv)] for n in keys]
-    wanted = by_sequence(q, parts, queries, **options)
+    wanted = packed(q, parts, queries, **options)
     if paged:
         page = rng.choice([1, 16, 16, 64, 48])
         columns = max(1, -(-max(keys) // page) + rng.randrange(2))
@@ -68,7 +68,7 @@ def test_many_sequences(dtype: torch.dtype) -> None:
     parts = list(zip(k.split(lengths), v.split(lengths), strict=True))
     offsets = ends(lengths, device)
     results = varlen(q, k, v, offsets, offsets, 40, 40, is_causal=True)
-    check(results, by_sequence(q, parts, lengths, is_causal=True), dtype)
+    check(results, packed(q, parts, lengths, is_causal=True), dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -91,7 +91,7 @@ def test_rows_of_no_sequence() -> None:
     q = randn(9, 2, 8)
     output, lse = varlen(q, q, q, int32([2, 5, 7], "cpu"), int32([0, 1, 9], "cpu"), 3, 8)
     assert not output[[0, 1, 7, 8]].any() and (lse[:, [0, 1, 7, 8]] == -torch.inf).all()
-    check((output[2:7], lse[:, 2:7].contiguous()), by_sequence(q[2:7], [[q[:1]] * 2, [q[1:]] * 2], [3, 2]), q.dtype)
+    check((output[2:7], lse[:, 2:7].contiguous()), packed(q[2:7], [[q[:1]] * 2, [q[1:]] * 2], [3, 2]), q.dtype)
     assert varlen(q, q, q, int32([0], "cpu"), int32([0], "cpu"), 0, 0)[0].count_nonzero() == 0
 
 
@@ -165,7 +165,7 @@ def test_a_graph_replayed_with_other_lengths(dtype: torch.dtype) -> None:
         offsets.copy_(ends(lengths, device))
         graph.replay()
         parts = list(zip(k.split(lengths), v.split(lengths), strict=True))
-        check(results, by_sequence(q, parts, lengths, is_causal=True), dtype)
+        check(results, packed(q, parts, lengths, is_causal=True), dtype)
 
 
 @pytest.mark.cuda

@@ -80,9 +80,8 @@ def test_rows_masked_by_large_finite_numbers(attend: Attend) -> None:
     attend([replace(case, seed=d, d=d, dv=d) for d in (64, 96, 128, 256)])
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_random_cases(attend: Attend, seed: int) -> None:
-    draw = random.Random(seed)
+def test_random_cases(attend: Attend) -> None:
+    draw = random.Random(0)
     cases = []
     for _ in range(30):
         sq = draw.choice([1, 2, 3, 7, 16, 63, 64, 65, 127, 128, 129, 191, 192, 193, 257])

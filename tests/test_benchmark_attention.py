@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks import attention, attention_peers, common, tables
+from benchmarks import attention, attention_peers, common
 from benchmarks.attention_peers import Problem
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
@@ -45,9 +45,7 @@ def visible(p: Problem) -> torch.Tensor:
         Problem(2, 6, 3, 11, 11, 8, causal=True),
         Problem(1, 4, 2, 5, 13, 8, 6, causal=True),
         Problem(2, 6, 3, 11, 11, 8, causal=True, window=4),
-        Problem(1, 4, 2, 5, 13, 8, 6, causal=True, window=7),
         Problem(1, 2, 2, 9, 12, 8, causal=True, window=1),
-        Problem(1, 2, 2, 9, 9, 8, causal=True, window=20),
         Problem(3, 2, 2, 16, 16, 8, mask="padding"),
         Problem(1, 2, 2, 16, 16, 8, mask="document"),
     ],
@@ -115,43 +113,8 @@ def test_who_takes_what(fa3: list[dict]) -> None:
     assert names(plain, FP32) == {"sdpa_efficient"}
     assert names(grouped, BF16) == {"sdpa_flash", "sdpa_cudnn", "fa3"}
     assert names(grouped, FP32) == {"sdpa_math"}, "only where no other backend serves"
-    assert names(dataclasses.replace(plain, value_size=32), BF16) == {"sdpa_cudnn", "sdpa_efficient", "fa3"}
-    assert names(dataclasses.replace(plain, mask="boolean"), BF16) == {"sdpa_cudnn", "sdpa_efficient"}
-    assert "flex_attention" in names(dataclasses.replace(plain, mask="document"), BF16)
-    window = dataclasses.replace(plain, causal=True, window=8)
-    for dtype in (BF16, FP16):  # flash takes no mask, fa3's wheel no window
-        assert names(window, dtype) == {"sdpa_cudnn", "sdpa_efficient", "flex_attention"}
+    window = dataclasses.replace(plain, causal=True, window=8)  # flash takes no mask, fa3's wheel no window
+    assert names(window, BF16) == {"sdpa_cudnn", "sdpa_efficient", "flex_attention"}
     every = dataclasses.replace(CUDA, set="all")
     assert "sdpa_math" in names(plain, BF16, every)
-    high = dataclasses.replace(plain, precision="high")
-    assert names(high, FP32) == {"sdpa_efficient"}
-    assert names(high, FP32, every) == {"sdpa_efficient", "sdpa_math", "sdpa_math_tf32"}
     assert names(plain, BF16, CPU) == {"sdpa_math"}
-
-
-# ---- a whole run, and what is made of it -----------------------------------------------------------------------------
-
-
-def row(case: str, contender: str, us: float, **changes: object) -> dict:
-    shape = {"batch": 1, "heads": 4, "kv_heads": 4, "q": 64, "kv": 64, "d": 64, "dv": 64, "causal": False, "mask": None}
-    return {
-        "case": case,
-        "shape": shape,
-        "dtype": "bfloat16",
-        "mode": None,
-        "l2": "hot",
-        "graph": False,
-        "contender": contender,
-        "us": us,
-        "us_quartiles": [us, us],
-        "tflops": 1.0,
-        "gbps": None,
-        "floor_us": 1.0,
-        "error": {"fro": 1e-3, "max": 2e-3},
-    } | changes
-
-
-def test_a_second_build_or_a_call_without_mask_is_no_peer() -> None:
-    group = {name: row("a", name, us) for name, us in (("xgemm", 9.0), ("xgemm_b", 1.0), ("xgemm_unmasked", 2.0))}
-    assert tables.best_peer(group) is None
-    assert tables.best_peer(group | {"fa3": row("a", "fa3", 8.0)})["contender"] == "fa3"

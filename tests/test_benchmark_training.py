@@ -20,12 +20,13 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed"),
 ]
 CPU = common.Options(device=torch.device("cpu"), quick=True)
-CURVES = ["BERT 4x256 2x16, 5 steps", "MLP-Mixer 2x32 2 images, 5 steps", "PINN 3x16 64 points, 5 steps"]
+CURVES = ["BERT 4x256 2x16, 5 steps", "PINN 3x16 64 points, 5 steps"]
+MIXER = "MLP-Mixer 2x32 2 images"
 HEAD = {"case", "dtype", "launch", "contender", "loss"}
 
 
 def test_end_to_end_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = "^(BERT|Llama|PINN|MLP|ViT).* (2x16|points|images|steps) fp32|^MLP.* bf16"
+    chosen = "^(BERT|Llama|PINN).* (2x16|points|steps) fp32|^MLP.* images bf16"
     options = ["--device", "cpu", "--quick", "--steps", "5", "--filter", chosen, "--out", str(tmp_path)]
     assert training.main(options) == 0
     document = json.loads((tmp_path / "training.json").read_text())
@@ -33,9 +34,8 @@ def test_end_to_end_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str
     groups: dict[tuple, dict[str, dict]] = {}
     for row in document["rows"]:
         groups.setdefault((row["case"], row["dtype"], row["launch"]), {})[row["contender"]] = row
-    large = ["BERT-large 2x16", "Llama of 8 layers 2x16", "ViT-L 2 images", "MLP-Mixer 2x32 2 images"]
-    names = [(name, "float32") for name in [*large, "PINN 3x16 64 points", *CURVES]]
-    assert set(groups) == {(*name, "eager") for name in [*names, (large[3], "bfloat16")]}
+    names = ["BERT-large 2x16", "Llama of 8 layers 2x16", "PINN 3x16 64 points", *CURVES]
+    assert set(groups) == {*((name, "float32", "eager") for name in names), (MIXER, "bfloat16", "eager")}
     for (case, _, _), group in groups.items():
         if case in CURVES:
             assert set(group) == {"torch_fp64", "torch", "xgemm"}
@@ -53,9 +53,6 @@ def test_end_to_end_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str
             assert torchs != group["torch_fp64"]["loss"] and 0 < group["xgemm"]["distance"] < 1e-5
     assert merge_rows(document["rows"], document["rows"][:2]) and json.loads(dump(document)) == document
     printed = capsys.readouterr().out
-    assert (
-        len(re.findall(r"^\| .* \| float32 \| eager \| [\d.]+ \|  \| [\d.]+ \| [\d.]+ \|", printed, re.MULTILINE)) == 5
-    )
     assert all(f"| {case} |" in printed for case in CURVES)
     figure = plots.figures(tables.Results(tmp_path, {"training": document}))["training"]
     assert len(figure.axes) == 1 + len(CURVES)
@@ -92,11 +89,6 @@ def test_compiled_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert served["xgemm"] > 0 and served["torch: not enabled"] > 0
 
 
-def test_a_restored_training_repeats_its_losses() -> None:
-    made = training.problems(cuda=False)[4].make(CPU.device, torch.float32)
-    assert made.losses(3) == made.losses(3)
-
-
 def test_losses_of_ours_that_are_not_torchs_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = training.Trainings("training", ["csrc"], CPU, common.Machine("Test", 0), keep=False)
     ready = bench._ready
@@ -106,7 +98,10 @@ def test_losses_of_ours_that_are_not_torchs_fail(monkeypatch: pytest.MonkeyPatch
         return runner, [loss * (1.01 if name == "xgemm" else 1.0) for loss in losses]
 
     monkeypatch.setattr(bench, "_ready", off)
-    bench.run([training.TrainingCase(training.problems(cuda=False)[4], torch.float32, "eager")])
+    problem = training.problems(cuda=False)[4]
+    made = problem.make(CPU.device, torch.float32)
+    assert made.losses(3) == made.losses(3), "a restored training repeats its losses"
+    bench.run([training.TrainingCase(problem, torch.float32, "eager")])
     assert [row["contender"] for row in bench.rows] == ["torch"]
     assert len(bench.failures) == 1 and "xgemm on PINN 3x16 64 points fp32 eager: loss" in bench.failures[0]
 

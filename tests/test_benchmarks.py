@@ -1,17 +1,14 @@
 """The benchmarks' own logic, on the CPU: what is compared, refused, timed, merged, written and shown."""
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import os
+import re
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -19,7 +16,8 @@ from torch.utils.benchmark import Measurement
 from torch.utils.benchmark.utils.common import TaskSpec
 
 import torch_ext
-from benchmarks import attention, batch_invariant, common, matmul, results, run, softmax, tables
+from benchmarks import attention, batch_invariant, common, cpu, matmul, random_shapes, results, run, tables
+from benchmarks.common.machine import Gpu, Reading
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
 HERE = common.Machine("Test CPU", 0)
@@ -86,10 +84,16 @@ def test_wrong_result_is_refused_before_timing(wrong: Callable[..., torch.Tensor
     assert len(bench.failures) == 1 and "xgemm on 7x5x16" in bench.failures[0]
 
 
-@pytest.mark.parametrize("module", run.SHARES, ids=lambda module: module.OP)
-def test_cpu_cases_are_right(module: ModuleType) -> None:
+def every_case() -> Iterator[common.Case]:
+    for module in run.SHARES:
+        yield from module.cases(CPU)
+    yield from cpu.cases(CPU)
+    yield from random_shapes.cases(dataclasses.replace(CPU, seed=3))
+
+
+def test_cpu_cases_are_right() -> None:
     """Reference, tolerance and contenders agree: torch's own ops pass every CPU case, ours (ATen there) too."""
-    for case in module.cases(CPU):
+    for case in every_case():
         inputs = case.make(torch.device("cpu"))
         reference = case.reference(*inputs)
         for contender in case.contenders:
@@ -97,46 +101,32 @@ def test_cpu_cases_are_right(module: ModuleType) -> None:
                 common.check(case, contender, contender.call(*inputs), inputs, reference)
 
 
+def test_cpu_cases_cover_every_operator() -> None:
+    schemas = (Path(__file__).parents[1] / "csrc" / "ops.cpp").read_text()
+    # On the CPU attention of sequences is attention, one sequence after the other.
+    ops = {op for op in re.findall(r'"(\w+)\(Tensor', schemas) if not re.match("attention_", op)}
+    ops -= {"prepare", "linear_prepared"}
+    for dtype in cpu.DTYPES:
+        assert {op for op, found in cpu.cases_by_op(dtype, CPU).items() if found} == ops
+    assert len({case.key for case in cpu.cases(CPU)}) == len(cpu.cases(CPU))
+
+
+def test_a_seed_alone_decides_random_shapes() -> None:
+    assert random_shapes.products(1, 20) == random_shapes.products(1)[:20] != random_shapes.products(2)[:20]
+
+
 # ---- floors and timing -----------------------------------------------------------------------------------------------
 
 
-def test_modes_of_whole_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's call on this library in the mode, and beside batch_invariant_ops where that is installed."""
-    with monkeypatch.context() as without:
-        without.setattr(batch_invariant.importlib.util, "find_spec", lambda name: None)
-        before = {case.key: {c.name: c for c in case.contenders} for case in batch_invariant.cases(CPU)}
+def test_modes_of_whole_programs() -> None:
+    """torch's call on this library in the mode."""
+    before = {case.key: {c.name: c for c in case.contenders} for case in batch_invariant.cases(CPU)}
     assert set(before) == {"64x97x33 fp32 highest", "64x97x33 bf16"}
-    assert all(set(found) == {"xgemm", "xgemm_default", "torch", tables.ENABLED_MODE} for found in before.values())
-    rows = [case.name for _, case in batch_invariant.rows(CPU)]
-    assert len(set(rows)) == 15 == len(rows) / 2 and "mean 4096x50257 dim1" in rows  # of two dtypes
-    a, b = torch.randn(64, 33), torch.randn(33, 97)
     ours = before["64x97x33 fp32 highest"][tables.ENABLED_MODE]
     with ours.context(), torch_ext.enable(device="cpu") as handle:
         assert torch_ext.is_batch_invariant()
-        ours.call(a, b)
+        ours.call(torch.randn(64, 33), torch.randn(33, 97))
     assert handle.calls["mm", "xgemm"] == 1 and not torch_ext.is_batch_invariant()
-
-    entered = []
-
-    @contextlib.contextmanager
-    def mode() -> Iterator[None]:
-        entered.append(True)
-        yield
-
-    library = ModuleType(tables.OTHER_MODE)
-    library.__spec__, library.set_batch_invariant_mode = ModuleSpec(tables.OTHER_MODE, None), mode
-    monkeypatch.setitem(sys.modules, tables.OTHER_MODE, library)
-    arguments = ["--device", "cpu", "--quick", "--out", str(tmp_path)]
-    assert common.main(batch_invariant, arguments) == 0
-    document = json.loads((tmp_path / "batch_invariant.json").read_text())
-    rows = document["rows"]
-    theirs = [row for row in rows if row["contender"] == tables.OTHER_MODE]
-    assert [row["dtype"] for row in theirs] == ["bfloat16"] and theirs[0]["us"] > 0
-    assert entered
-    enabled = [row for row in rows if row["contender"] == tables.ENABLED_MODE]
-    assert len(enabled) == 2
-    theirs[0]["us"] = 3 * next(row["us"] for row in enabled if row["dtype"] == "bfloat16")
-    assert "| 3.00 |" in tables.batch_invariant_table(tables.Results(tmp_path, {"batch_invariant": document}))
 
 
 def test_floors() -> None:
@@ -149,12 +139,8 @@ def test_floors() -> None:
     row = matmul.case(matmul.Shape(1, n, n), torch.bfloat16, None, CPU)
     assert h200.memory_bound(row)
     assert h200.floor_us(row) == pytest.approx((n * n + 2 * n) * 2 / 4390e9 * 1e6)
-    copy = softmax.case((n, n), torch.float32, CPU)
-    assert h200.floor_us(copy) == pytest.approx(2 * n * n * 4 / 4284e9 * 1e6)
     high = matmul.case(matmul.Shape(n, n, n), torch.float32, "high", CPU)  # one fp16 part is faster than TF32
     assert h200.floor_us(high) == pytest.approx(2 * n**3 / 990e12 * 1e6)
-    scores = attention.case(attention.prefill(8192, 128), torch.float32, CPU)  # three products of fp16 parts
-    assert h200.floor_us(scores) == pytest.approx(scores.flops / 330e12 * 1e6)
     causal, full = (attention.case(attention.prefill(8192, 128, c), torch.bfloat16, CPU) for c in (True, False))
     assert full.flops == 2 * causal.flops == 4 * 16384 * 8192 * 2048
     assert HERE.floor_us(case) is None
@@ -227,6 +213,14 @@ def test_cold_calls_rotate_over_all_sets() -> None:
     measurement = runner.block(2)
     assert seen == [0, 1, 2] * 4 and runner.calls == 3  # two turns to warm up, two timed
     assert measurement.number_per_run == 6 and measurement.task_spec.stmt == "turn()"
+
+
+def test_power_is_of_the_block_itself() -> None:
+    """Early in a block, the averaged power still includes the block before."""
+    gpu = Gpu(torch.device("cuda", 0))
+    gpu._readings += [Reading(t, 1600, 700.0) for t in (9.99, 10.01, 10.024, 10.026, 10.1, 10.2)]
+    found = [(reading.time, reading.watts) for reading in gpu.readings(10.0, 10.15)]
+    assert found == [(10.01, None), (10.024, None), (10.026, 700.0), (10.1, 700.0)]
 
 
 @pytest.mark.cuda

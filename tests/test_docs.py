@@ -23,29 +23,33 @@ FOLDERS = ("csrc", "torch_ext", "benchmarks", "tests", "tools", "include", "exam
 FILES = {"setup.py", *(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*"))}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_and_commands_of_a_page(page: Path) -> None:
-    text = page.read_text()
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
-    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
-    assert missing == []
+def test_links_and_commands_of_the_pages() -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"(?:^|`)make (?:[A-Z_]+=\S+ )*([a-z][a-z-]*)", text, re.MULTILINE))
-    assert named <= targets
+    for page in PAGES:
+        text = page.read_text()
+        links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+        missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+        assert missing == [], page
+        assert set(re.findall(r"(?:^|`)make (?:[A-Z_]+=\S+ )*([a-z][a-z-]*)", text, re.MULTILINE)) <= targets, page
+        # A row that is not indented as the one before ends the list item and the table.
+        lines = itertools.pairwise(text.splitlines())
+        rows = [(a, b) for a, b in lines if a.lstrip()[:1] == b.lstrip()[:1] == "|"]
+        assert [b for a, b in rows if a.index("|") != b.index("|")] == [], page
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_anchors_files_and_modules_that_a_page_names_exist(page: Path) -> None:
-    text = page.read_text()
-    anchors = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text)
-    assert [a for link, a in anchors if a not in headings(page.parent / link if link else page)] == []
-    modules = re.findall(r"python -m ((?:torch_ext|benchmarks|tools|examples)(?:\.\w+)*)", text)
-    assert [module for module in modules if importlib.util.find_spec(module) is None] == []
-    if page.parent.name != "log":  # a log may name files that no longer exist
+def test_anchors_files_and_modules_that_the_pages_name_exist() -> None:
+    for page in PAGES:
+        text = page.read_text()
+        anchors = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text)
+        assert [a for link, a in anchors if a not in headings(page.parent / link if link else page)] == [], page
+        modules = re.findall(r"python -m ((?:torch_ext|benchmarks|tools|examples)(?:\.\w+)*)", text)
+        assert [module for module in modules if importlib.util.find_spec(module) is None] == [], page
+        if page.parent.name == "log":  # may name files that no longer exist
+            continue
         files = re.findall(r"`((?:csrc|torch_ext|tests|tools|benchmarks|examples|include|docs|device)/[\w./]+)`", text)
         gone = [file for file in files if not (ROOT / file).exists() and not (ROOT / "csrc" / file).exists()]
-        assert set(gone) <= {"torch_ext/libxgemm.so"}  # which is built
-        assert [name for name in re.findall(r"`(\w+\.(?:cuh|cu|h|cpp|py))`", text) if name not in FILES] == []
+        assert set(gone) <= {"torch_ext/libxgemm.so"}, page  # which is built
+        assert [name for name in re.findall(r"`(\w+\.(?:cuh|cu|h|cpp|py))`", text) if name not in FILES] == [], page
 
 
 def test_a_call_goes_from_schema_to_kernel_in_eight_files() -> None:
@@ -57,14 +61,6 @@ def test_a_call_goes_from_schema_to_kernel_in_eight_files() -> None:
         text = (ROOT / "csrc" / file).read_text()
         named = [name for name in re.findall(r"`(\w+)(?:\(\))?`", what) if name not in ("mma", "wgmma")]
         assert [name for name in named if not re.search(rf"\b{name}\b", text)] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_rows_of_a_table_are_indented_alike(page: Path) -> None:
-    """A row that is not indented ends the list item and the table."""
-    lines = page.read_text().splitlines()
-    rows = [(a, b) for a, b in itertools.pairwise(lines) if a.lstrip()[:1] == b.lstrip()[:1] == "|"]
-    assert [b for a, b in rows if a.index("|") != b.index("|")] == []
 
 
 def headings(page: Path) -> set[str]:

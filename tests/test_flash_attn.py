@@ -44,7 +44,7 @@ def expected(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1),
 
 def check(actual: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> None:
     tolerance = TOLERANCES[dtype]
-    torch.testing.assert_close(actual.cpu().double(), wanted, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(actual.double(), wanted, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -314,7 +314,7 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Ten
 def test_compile(device: torch.device, dynamic: bool) -> None:
     compiled = torch.compile(attend, fullgraph=True, dynamic=dynamic)
     with torch.no_grad():
-        for lengths in ((19, 19), (33, 21), (21, 33)):
+        for lengths in ((33, 21), (19, 19), (21, 33)) if dynamic else ((33, 21),):
             q, k, v = inputs(device, sq=lengths[0], sk=lengths[1], hk=2)
             torch.testing.assert_close(compiled(q, k, v), attend(q, k, v), rtol=1e-6, atol=1e-6)
 

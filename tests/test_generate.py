@@ -9,7 +9,7 @@ from examples import generate
 
 def test_tokens_and_log_probabilities(device: torch.device) -> None:
     """Fewer slots and pages than the requests would need at once; on a GPU bits, too."""
-    width, layers, longest = (512, 4, 200) if device.type == "cuda" else (128, 2, 20)
+    width, layers, longest = (256, 2, 70) if device.type == "cuda" else (128, 2, 20)
     model = generate.make_model(device.type, width, layers, torch.float32)
 
     def requests() -> list[generate.Request]:

@@ -181,20 +181,10 @@ SOLVED = {
     "12": [(HORNER, EIGHT)],
     "13": [("return 8 * n / bandwidth * 1e6;", MAXIMUM)],
 }
-BROKEN = {
-    "01": ("col >= n", "col >= n - 1"),
+BROKEN = {  # those without a RIGHT one, of which a wrong one is made
     "02": ("x < k ?", "x + 1 < k ?"),
-    "03": ("if (i + kThreads < n) sum", "if (i + kThreads + 1 < n) sum"),
-    "04": ("d * expf(mine - higher) + ", "d + "),
     "05": ("k0 + tx < k ?", "k0 + tx + 1 < k ?"),
-    "06": ("sum * rescaled", "sum"),
     "07": ("lane * kWays + warp", "warp * kWays + lane"),
-    "08": ("x.w + y.w", "x.w + y.z"),
-    "09": ("j <= 2 * kHalf", "j < 2 * kHalf"),
-    "10": ("  if (mine[threadIdx.x]) atomicAdd(&counts[threadIdx.x]", "  if (mine[threadIdx.x]) atomicAdd(&counts[0]"),
-    "11": ("(n + threads - 1) / threads", "n / threads"),
-    "12": ("int chain = 7;", "int chain = 6;"),
-    "13": ("q > w ? q : w", "q + w"),
 }
 
 
@@ -233,8 +223,9 @@ def test_solutions_are_right_on_the_emulator_and_broken_ones_are_not(number, emu
     assert exercise.emulate(number, str(written(number, tmp_path, SOLVED[number]))) == 0
     text = capsys.readouterr().out
     assert text.startswith("Right at ") and "Not checked here: how fast it is, bank conflicts" in text
-    assert exercise.emulate(number, str(written(number, tmp_path, [*SOLVED[number], BROKEN[number]]))) == 1
-    assert "wrong, the first at" in capsys.readouterr().out
+    if number in BROKEN:
+        assert exercise.emulate(number, str(written(number, tmp_path, [*SOLVED[number], BROKEN[number]]))) == 1
+        assert "wrong, the first at" in capsys.readouterr().out
 
 
 def test_mistakes_are_found_on_the_emulator(emulator, capfd, tmp_path, monkeypatch):
@@ -281,11 +272,11 @@ def test_check_sees_one_element_of_a_million():
         exercise.check(exercise.EXERCISES["03"], forgets, "cpu")
 
 
-def test_skeletons_compile_and_load():
+def test_a_skeleton_compiles_and_loads():
+    """By nvcc; all of them: test_skeletons_and_solutions_on_the_gpu."""
     if shutil.which("nvcc") is None:
         pytest.skip("no nvcc")
-    for e in exercise.EXERCISES.values():
-        assert exercise.build(exercise.SKELETONS / e.file, "sm_90").exercise
+    assert exercise.build(exercise.SKELETONS / exercise.EXERCISES["02"].file, "sm_90").exercise
 
 
 def test_command(tmp_path, monkeypatch, capsys):

@@ -126,24 +126,24 @@ def test_newer_torch_loads(version: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_import_is_quiet_and_light() -> None:
-    """Nothing printed, no CUDA context, and neither Dynamo nor sympy pulled in: they cost seconds."""
-    done = run(
-        "import sys, torch; before = set(sys.modules); import torch_ext; new = set(sys.modules) - before;"
-        "assert not torch.cuda.is_initialized(); heavy = {'torch._dynamo', 'sympy', 'matplotlib'} & new;"
-        "assert not heavy, heavy; assert torch_ext.softmax(torch.zeros(2), 0).tolist() == [.5, .5]"
+    """Nothing printed, no CUDA context, and neither Dynamo nor sympy pulled in: they cost seconds.
+
+    A find_spec() before a module's import must not lose what torch_ext registers after that import.
+    """
+    code = (
+        "import importlib, importlib.util, sys, torch; before = set(sys.modules); import torch_ext\n"
+        "new = set(sys.modules) - before; heavy = {'torch._dynamo', 'sympy', 'matplotlib', 'transformers'} & new\n"
+        "assert not torch.cuda.is_initialized() and not heavy, heavy\n"
+        "assert torch_ext.softmax(torch.zeros(2), 0).tolist() == [.5, .5] and 'torch_ext._enable' not in sys.modules\n"
+        "torch_ext.enable; assert torch.ops.xgemm_aten.counts(False) == '', 'an operator is enabled'\n"
+        "for module, then in (('torch.utils.flop_counter', 'flops'), ('torch.distributed.tensor', 'distributed')):\n"
+        "    then, left = 'torch_ext.' + then, int(then == 'flops')\n"
+        "    importlib.util.find_spec(module); assert then not in sys.modules\n"
+        "    importlib.import_module(module); assert then in sys.modules\n"
+        "    assert len([f for f in sys.meta_path if 'After' in str(f)]) == left\n"
     )
+    done = run(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_a_program_may_ask_for_a_module_before_it_imports_it() -> None:
-    """A find_spec() before the module's import must not lose what torch_ext registers after that import."""
-    code = "import importlib, importlib.util, sys, torch, torch_ext"
-    for module, then in (("torch.utils.flop_counter", "flops"), ("torch.distributed.tensor", "distributed")):
-        then = f"torch_ext.{then}"
-        code += f"; importlib.util.find_spec({module!r}); print({then!r} in sys.modules)"
-        code += f"; importlib.import_module({module!r}); print({then!r} in sys.modules)"
-        code += "; print(len([f for f in sys.meta_path if 'After' in str(f)]))"
-    assert run(code).stdout.split() == ["False", "True", "1", "False", "True", "0"]
 
 
 def test_the_files_of_replace_import_in_one_direction() -> None:

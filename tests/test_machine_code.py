@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import re
 import subprocess
 import sys
@@ -74,7 +73,6 @@ CHANGED = {
     "a literal": SOURCE.replace("add<5>", "add<6>"),
     "a constant": SOURCE.replace("{1, 2, 3, 4}", "{1, 2, 3, 5}"),
     "shared memory": SOURCE.replace("float shared[128]", "float shared[256]"),
-    "an instruction": SOURCE.replace("x + N", "x - N"),
     "one kernel more": SOURCE.replace("}\n}\nnamespace", "}\n__global__ void more(int* x) { x[0] = 1; }\n}\nnamespace"),
 }
 
@@ -91,23 +89,7 @@ def test_what_changes_no_digest(compile_code: Callable[..., Path], original: Pat
     assert digests(compile_code(SAME, "-c", "-lineinfo", other, name="other.cu")) == digests(original)
 
 
-def test_each_folder_has_its_own_kernels(compile_code: Callable[..., Path], original: Path) -> None:
-    other = compile_code(SOURCE.replace("*= 3", "*= 4"))
-    assert digests(other)[0] == digests(original)[0] and digests(other)[1] != digests(original)[1]
-    (whole,) = {
-        machine_code.digest_of(machine_code.kernels(original), paths) for paths in (["csrc"], ["csrc", "tests"])
-    }
-    assert whole not in digests(original)
-
-
-def test_a_run_on_another_library_records_its_digest(original: Path) -> None:
-    code = "from tools.machine_code import machine_code; print(machine_code(['csrc/matmul']))"
-    environment = {**os.environ, "XGEMM_LIBRARY": str(original)}
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert run.stdout.strip() == digests(original)[0]
-
-
-def test_result_files_out_of_date(compile_code: Callable[..., Path], original: Path, tmp_path: Path) -> None:
+def test_result_files_out_of_date(original: Path, tmp_path: Path) -> None:
     found = machine_code.kernels(original)
     for folder, name, paths, digest in [
         ("nvidia_h200", "matmul", ["csrc/device", "csrc/matmul"], machine_code.digest_of(found, ["csrc/matmul"])),
@@ -152,7 +134,9 @@ def test_compare_names_the_kernels_that_differ(compile_code: Callable[..., Path]
         return run.returncode, run.stdout.splitlines()
 
     assert compare(original) == (0, [])
-    status, lines = compare(compile_code(SOURCE.replace("naive", "first").replace("*= 3", "*= 4")))
+    other = compile_code(SOURCE.replace("naive", "first").replace("*= 3", "*= 4"))
+    assert [a == b for a, b in zip(digests(other), digests(original), strict=True)] == [True, False]  # of its folder
+    status, lines = compare(other)
     assert (status, [line[0] for line in lines]) == (1, ["-", "+"])
     assert "first" in lines[0] and "naive" in lines[1]
 

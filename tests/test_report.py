@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import plots, report, results, tables
+from benchmarks import report, results, tables
 
 COMMITTED = results.RESULTS / "nvidia_h200"
 
@@ -69,17 +69,13 @@ def test_report_fills_pages_and_check_sees_changes(project: Path, capsys: pytest
     assert report.main(["--check"], project) == 0
 
     path = project / "benchmarks" / "results" / "nvidia_h200" / "matmul.json"
-    document = json.loads(path.read_text())
-    document["rows"][2]["us"] = 1100.0
-    path.write_text(results.dump(document))
+    path.write_text(path.read_text().replace("1000.0", "1100.0"))
     capsys.readouterr()
     assert report.main(["--check"], project) == 1
     assert "README.md is not what" in capsys.readouterr().out
     assert report.main([], project) == 0
     changed = (project / "README.md").read_text()
     assert changed != readme and "| 0.50 to 1.82 |" in changed
-    (project / "README.md").write_text(changed.replace("0.50 to 1.82", "0.50 to 9.99"))
-    assert report.main(["--check"], project) == 1
 
 
 def test_a_figure_stands_within_a_text(project: Path) -> None:
@@ -127,16 +123,6 @@ def test_groups_of_cases_have_geomean_percentile_and_worst(project: Path) -> Non
     ]
     page = (project / "docs" / "all.md").read_text()
     assert "| matmul, bfloat16, unaligned | 1 | 0.75 |" in page and "| matmul, bfloat16 |" not in page
-
-
-def test_a_contender_with_few_points_has_no_line() -> None:
-    """A line would go over cases that were not measured."""
-    groups = [{"xgemm": {"x": x, "gbps": 2.0}, "torch": {"x": x, "gbps": 1.0}} for x in (1, 2, 4, 8, 16)]
-    for group in (groups[0], groups[3]):
-        group["torch_compile"] = {"x": group["torch"]["x"], "gbps": 1.5}
-    axes = plots.Figure().add_subplot()
-    plots.lines(axes, groups, lambda row: row["x"], "gbps", "", "")
-    assert [line.get_linestyle() for line in axes.lines] == ["-", "-", "None"]
 
 
 # ---- the committed results -------------------------------------------------------------------------------------------

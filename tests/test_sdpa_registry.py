@@ -388,12 +388,12 @@ def check_gradients(call: Callable, tensors: tuple, *, served: list, is_causal: 
     activate_flash_attention_impl("XGEMM")
     exact = gradients(
         lambda q, k, v: reference(q, k, v, causal=is_causal, scale=scale)[0],
-        tuple(t.double().cpu() for t in tensors),
-        upstream.cpu(),
+        tuple(t.double() for t in tensors),
+        upstream,
     )
     assert described(ours[:1]) == described(theirs[:1])
     for mine, its, wanted in zip(ours, theirs, exact, strict=True):
-        assert_as_good_as(mine, its, wanted.cuda())
+        assert_as_good_as(mine, its, wanted)
 
 
 def flash_of(call: Callable) -> Callable:
@@ -507,10 +507,10 @@ def test_gradients_of_packed_sequences(nested: bool, causal: bool, active: list)
     restore_flash_attention_impl()
     theirs = gradients(call, tensors, upstream)
     activate_flash_attention_impl("XGEMM")
-    on_cpu = tuple(t.double().cpu() for t in tensors)
-    exact = gradients(lambda *t: packed_reference(*t, lengths, causal=causal)[0], on_cpu, upstream.cpu())
+    wide = tuple(t.double() for t in tensors)
+    exact = gradients(lambda *t: packed_reference(*t, lengths, causal=causal)[0], wide, upstream)
     for mine, its, wanted in zip(ours, theirs, exact, strict=True):
-        assert_as_good_as(mine, its, wanted.cuda())
+        assert_as_good_as(mine, its, wanted)
 
 
 @pytest.mark.cuda
@@ -527,6 +527,6 @@ def test_the_efficient_backend_under_enable(make: Callable, dtype: torch.dtype, 
     theirs = torch.ops.aten._scaled_dot_product_efficient_attention(*args, scale=0.3)
     assert described(ours) == described(theirs) and ours[0].stride() == strides_of_efficient(q, 64)
     output, logsumexp = reference(q, k, v, scale=0.3, causal=True)
-    assert_as_good_as(ours[0], theirs[0], output.cuda())
+    assert_as_good_as(ours[0], theirs[0], output)
     if wants_lse:
-        torch.testing.assert_close(ours[1].cpu(), efficient_logsumexp(logsumexp), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours[1], efficient_logsumexp(logsumexp), rtol=1e-4, atol=1e-4)

@@ -82,7 +82,7 @@ std::vector<double> doubles(const Buffer<T>& numbers) {
   return values;
 }
 
-// Vectorised by hand and by -O3: at -O1 the references would take longer than the kernels.
+// Vectorised by hand and by -O3: at -Og the references would take longer than the kernels.
 struct Dot {
   double sum, magnitude;  ///< of the products, of their absolute values
 };
