@@ -19,6 +19,7 @@ TILES = [
 APPEND = FOLDER / "tiles" / "append.cu"
 MMA = [FOLDER / "mma" / name for name in ("launch.cpp", "plan.cpp", "sequences_half.cu")]
 WGMMA = [FOLDER / "wgmma" / name for name in ("launch.cpp", "sequences_half.cu")]
+SIMT = [FOLDER / "simt" / name for name in ("plan.cpp", "launch.cu", "many_rows.cu", "few_rows.cu", "fp64.cu")]
 
 
 @dataclass
@@ -74,7 +75,7 @@ def attend_wgmma(emulated: Callable[..., Path]) -> Attend:
 
 @pytest.fixture(scope="module")
 def attend_simt(emulated: Callable[..., Path]) -> Attend:
-    return attend_with(emulated("attention_sequences_simt", FOLDER / "simt" / "sequences.cu", APPEND))
+    return attend_with(emulated("attention_sequences_simt", *SIMT, APPEND))
 
 
 def paged(page_rows: int, max_k: int, **more: int) -> Case:

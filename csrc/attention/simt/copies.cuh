@@ -1,5 +1,7 @@
 // Attention on CUDA cores: copies of a block's query rows and of slabs of its keys and values to shared memory.
 #pragma once
+#include <bit>
+
 #include "attention/simt/block.cuh"
 #include "device/ptx/cp_async.cuh"
 #include "device/vector.cuh"
@@ -11,7 +13,6 @@ namespace xgemm::attention {
 template <SimtTile kTile>
 struct Copies {
   using Acc = std::conditional_t<kTile.fp64, double, float>;
-  static constexpr int kScalarUnroll = 4;
   static constexpr int kQueryColumns = kTile.head_size < 64 ? kTile.head_size : 64;
 
   const SimtArguments& a;
@@ -52,40 +53,45 @@ struct Copies {
   /// and in rows that do not exist (columns only up to a multiple of two vectors: nothing reads further).
   template <SourceIndex kOf, int kRows, int kColumns, int kStride>
   __device__ __forceinline__ void copy(Acc* tile, int first, int end, int first_column, int column_end) {
-    constexpr int kWidth = kTile.vector(), kChunks = kColumns / kWidth;
-    const Source& x = block.sources[kOf];
+    constexpr int kWidth = kTile.vector(), kChunks = kColumns / kWidth, kItem = sizeof(Acc);
+    const Source x = block.sources[kOf];
     const int thread = static_cast<int>(threadIdx.x), limit = column_end - first_column;
     const int columns = min((limit + 2 * kWidth - 1) / (2 * kWidth) * (2 * kWidth), kColumns);
-    const char* const data = x.data;
-    const bool half_type = !kTile.fp64 && a.dtype != DType::f32;
-    if (x.vector && !half_type) {
-      const int column = thread % kChunks * kWidth, bytes = max(min(limit - column, kWidth), 0) * static_cast<int>(sizeof(Acc));
+    const bool half_type = !kTile.fp64 && a.dtype != DType::f32, vectors = x.vector && !half_type;
+    if (vectors && (kOf == kQuery ? a.group == 1 : a.sequences.table == nullptr)) {
+      const int column = thread % kChunks * kWidth, bytes = max(min(limit - column, kWidth), 0) * kItem;
+      const std::int64_t step = kThreads / kChunks * x.row * kItem;
+      const char* from = x.data + (first + thread / kChunks) * x.row * kItem + (first_column + column) * kItem;
       if (column >= columns) return;
-#pragma unroll 4
-      for (int row = thread / kChunks; row < kRows; row += kThreads / kChunks) {
-        const std::int64_t at = locate(block, a, kOf, first + row, end);
-        const bool exists = at >= 0 && bytes > 0;
-        cp_async<16>(tile + row * kStride + column,
-                     data + (exists ? at + first_column + column : 0) * static_cast<std::int64_t>(sizeof(Acc)),
-                     exists ? bytes : 0);
+      if (bytes == 0) end = first;
+#pragma unroll
+      for (int row = 0; row < kRows; row += kThreads / kChunks, from += step) {
+        const int of_tile = row + thread / kChunks;
+        if (kRows % (kThreads / kChunks) != 0 && of_tile >= kRows) break;
+        const bool exists = first + of_tile < end;
+        cp_async<16>(tile + of_tile * kStride + column, exists ? from : x.data, exists ? bytes : 0);
       }
       return;
     }
-    // One element at a time. Tensor cores take half types in all common calls.
+    // Rolled loops for the others: query heads that share a key head, pages, unaligned rows; half types, of which tensor cores
+    // take all common calls.
+    const int width = vectors ? kWidth : 1, shift = vectors ? std::bit_width(kChunks - 1u) : std::bit_width(kColumns - 1u);
 #pragma unroll 1
-    for (int column = thread % kTile.depth; column < columns; column += kTile.depth)
-#pragma unroll kScalarUnroll
-      for (int row = thread / kTile.depth; row < kRows; row += kThreads / kTile.depth) {
-        const std::int64_t of_row = column < limit ? locate(block, a, kOf, first + row, end) : -1;
-        const std::int64_t at = of_row < 0 ? 0 : of_row + (first_column + column) * x.column;
-        Acc* const to = tile + row * kStride + column;
-        if (half_type) {
-          const unsigned bits = of_row < 0 ? 0 : reinterpret_cast<const std::uint16_t*>(data)[at];
-          *to = a.dtype == DType::f16 ? __half2float(__ushort_as_half(bits)) : __uint_as_float(bits << 16);
-        } else {
-          cp_async<sizeof(Acc)>(to, data + at * static_cast<std::int64_t>(sizeof(Acc)), of_row < 0 ? 0 : sizeof(Acc));
-        }
+    for (int i = thread; i < kRows << shift; i += kThreads) {
+      const int row = i >> shift, column = (i & ((1 << shift) - 1)) * width;
+      if (column >= columns) continue;
+      const std::int64_t of_row = column < limit ? locate(block, a, kOf, first + row, end) : -1;
+      const std::int64_t at = of_row < 0 ? 0 : of_row + (first_column + column) * x.column;
+      Acc* const to = tile + row * kStride + column;
+      if (half_type) {
+        const unsigned bits = of_row < 0 ? 0 : reinterpret_cast<const std::uint16_t*>(x.data)[at];
+        *to = a.dtype == DType::f16 ? __half2float(__ushort_as_half(bits)) : __uint_as_float(bits << 16);
+      } else if (vectors) {
+        cp_async<16>(to, x.data + at * kItem, of_row < 0 ? 0 : min(limit - column, kWidth) * kItem);
+      } else {
+        cp_async<kItem>(to, x.data + at * kItem, of_row < 0 ? 0 : kItem);
       }
+    }
   }
 };
 
