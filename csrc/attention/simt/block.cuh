@@ -47,7 +47,6 @@ __device__ __forceinline__ void describe_block(Block& b, const SimtArguments& a,
   }
   b.first = row * a.group + static_cast<int>(row_tile) * tile_rows;
   b.count = min(tile_rows, b.bounds.sq * a.group - b.first);
-  if (a.failed != nullptr && __ldcg(a.failed + b.batch) == 0) b.count = 0;
   if (b.count <= 0) return;
 
   const int first = b.first / a.group, last = (b.first + b.count - 1) / a.group;  // positions

@@ -2,7 +2,7 @@
 //
 // Contract: query (batch, group, Sq, D), key (batch, Sk, D), value (batch, Sk, Dv) and the mask with any strides, fp32, fp16,
 // bf16 or fp64; output and lse contiguous. D up to kTile.query_size(), Dv up to kTile.head_size. sm_80 and later (cp.async). Grid
-// in x: row tiles, batches, splits.
+// in x: row tiles, batches, splits; of sequences of different lengths (SimtArguments): row tiles, key heads, sequences.
 //
 // Algorithm: FlashAttention-2's loop (Dao 2023) over Milakov and Gimelshein's online softmax (2018). Query rows stay in shared
 // memory; keys come as slabs of kTile.depth head dims, values as slabs of a few keys, each copied while the previous one is
@@ -35,6 +35,7 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
       slabs + 2 * kTile.slab() + group;  // of row i * kGroups + group at i * kGroups; there are no registers for them
   Acc* const sums = maxima + kTile.rows();
 
+  if (a.failed != nullptr && __ldcg(a.failed + blockIdx.x / a.row_tiles % a.batches) == 0) return;
   if (threadIdx.x == 0) describe_block(block, a, kTile.rows(), kTile.keys);
   __syncthreads();
   if (block.count <= 0) return;
