@@ -166,14 +166,16 @@ def test_random_cases(attend: Attend, seed: int) -> None:
 
 
 def test_on_cuda_cores(attend_simt: Attend) -> None:
-    """Every tile, beyond a split of 1024 keys too; head sizes that tensor cores do not take."""
+    """Every fp32 tile, beyond a split of 1024 keys too; head sizes that tensor cores do not take."""
     cases = random_cases(1, 12)
     cases += [
         paged(16, 2500, seed=1, sequences=2, lengths=1, d=7, dv=9),
         contiguous(2100, seed=2, sequences=2, max_q=20, right=0, left=1500, sinks=1),
         Case(seed=3, packed=2, max_q=50, max_k=1500, right=0, d=130, dv=130),
+        *(paged(16, 70, seed=d, max_q=30, d=d, dv=d) for d in (24, 100)),
+        paged(16, 200, seed=4, d=130, dv=136),
     ]
-    assert {f"simt {i}" for i in (2, 4, 5)} <= {result.split(":")[0] for result in attend_simt(cases)}
+    assert {f"simt {i}" for i in range(6)} <= {result.split(":")[0] for result in attend_simt(cases)}
 
 
 def test_by_wgmma(attend_wgmma: Attend) -> None:
