@@ -54,6 +54,7 @@ struct Copies {
   template <SourceIndex kOf, int kRows, int kColumns, int kStride>
   __device__ __forceinline__ void copy(Acc* tile, int first, int end, int first_column, int column_end) {
     constexpr int kWidth = kTile.vector(), kChunks = kColumns / kWidth, kItem = sizeof(Acc);
+    static_assert(kRows % (kThreads / kChunks) == 0);
     const Source x = block.sources[kOf];
     const int thread = static_cast<int>(threadIdx.x), limit = column_end - first_column;
     const int columns = min((limit + 2 * kWidth - 1) / (2 * kWidth) * (2 * kWidth), kColumns);
@@ -67,7 +68,6 @@ struct Copies {
 #pragma unroll
       for (int row = 0; row < kRows; row += kThreads / kChunks, from += step) {
         const int of_tile = row + thread / kChunks;
-        if (kRows % (kThreads / kChunks) != 0 && of_tile >= kRows) break;
         const bool exists = first + of_tile < end;
         cp_async<16>(tile + of_tile * kStride + column, exists ? from : x.data, exists ? bytes : 0);
       }
