@@ -19,6 +19,7 @@ TILES = [
 APPEND = FOLDER / "tiles" / "append.cu"
 MMA = [FOLDER / "mma" / name for name in ("launch.cpp", "plan.cpp", "sequences_half.cu")]
 WGMMA = [FOLDER / "wgmma" / name for name in ("launch.cpp", "sequences_half.cu")]
+SIMT = [FOLDER / "simt" / name for name in ("plan.cpp", "launch.cu", "many_rows.cu", "few_rows.cu", "fp64.cu")]
 
 
 @dataclass
@@ -74,7 +75,7 @@ def attend_wgmma(emulated: Callable[..., Path]) -> Attend:
 
 @pytest.fixture(scope="module")
 def attend_simt(emulated: Callable[..., Path]) -> Attend:
-    return attend_with(emulated("attention_sequences_simt", FOLDER / "simt" / "sequences.cu", APPEND))
+    return attend_with(emulated("attention_sequences_simt", *SIMT, APPEND))
 
 
 def paged(page_rows: int, max_k: int, **more: int) -> Case:
@@ -164,14 +165,16 @@ def test_random_cases(attend: Attend) -> None:
 
 
 def test_on_cuda_cores(attend_simt: Attend) -> None:
-    """Every tile, beyond a split of 1024 keys too; head sizes that tensor cores do not take."""
+    """Every fp32 tile, beyond a split of 1024 keys too; head sizes that tensor cores do not take."""
     cases = random_cases(1, 12)
     cases += [
         paged(16, 2500, seed=1, sequences=2, lengths=1, d=7, dv=9),
         contiguous(2100, seed=2, sequences=2, max_q=20, right=0, left=1500, sinks=1),
         Case(seed=3, packed=2, max_q=50, max_k=1500, right=0, d=130, dv=130),
+        *(paged(16, 70, seed=d, max_q=30, d=d, dv=d) for d in (24, 100)),
+        paged(16, 200, seed=4, d=130, dv=136),
     ]
-    assert {f"simt {i}" for i in (2, 4, 5)} <= {result.split(":")[0] for result in attend_simt(cases)}
+    assert {f"simt {i}" for i in range(6)} <= {result.split(":")[0] for result in attend_simt(cases)}
 
 
 def test_by_wgmma(attend_wgmma: Attend) -> None:

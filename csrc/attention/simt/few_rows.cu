@@ -4,7 +4,7 @@
 
 namespace xgemm::attention {
 
-void launch_few_rows(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream) {
+void launch_few_rows(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream) {
   plan.tile == 4 ? launch_tile<4>(plan, arguments, stream) : launch_tile<5>(plan, arguments, stream);
 }
 

@@ -41,18 +41,17 @@ __device__ __forceinline__ void store_row(const Acc (&output)[kColumns], T* to, 
 }
 
 /// The end of a split, at key `key`, for one row of the tile.
-template <SimtTile kTile, class Bounds, class C = Constants<kTile>, class Acc = typename C::Acc>
-__device__ __forceinline__ void finish_tile_row(Acc (&output)[C::kColumns], const Arguments& a, const Bounds& bounds,
-                                                const TileRows& rows, int row, int only_split, int key, bool last, Acc maximum,
-                                                Acc sum) {
+template <SimtTile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
+__device__ __forceinline__ void finish_tile_row(Acc (&output)[C::kColumns], const Arguments& a, const Block& b, int row, int key,
+                                                bool last, Acc maximum, Acc sum) {
   const int lane = threadIdx.x % kLanes;
-  const std::int64_t out = Row(a, rows.batch, rows.first + row).out;
+  const std::int64_t out = Row(a, b.batch, b.first + row).out;
   if (a.splits > 1) {
-    const std::int64_t place = out + (a.parallel ? only_split * a.total_rows() : 0);
+    const std::int64_t place = out + (a.parallel ? b.split * a.total_rows() : 0);
     Acc* const saved_max = static_cast<Acc*>(a.partial_max) + place;
     Acc* const saved_sum = static_cast<Acc*>(a.partial_sum) + place;
     Acc* const saved = static_cast<Acc*>(a.partial_output) + place * kTile.head_size + lane * C::kChunk;
-    if (!a.parallel && key > (keys_begin(bounds, rows.first_position(a)) / kSplitKeys + 1) * kSplitKeys)  // not the first split
+    if (!a.parallel && key > (b.first_key / kSplitKeys + 1) * kSplitKeys)  // not the first split
       merge_saved<C::kChunk>(output, maximum, sum, saved, *saved_max, *saved_sum);
     if (a.parallel || !last) {
 #pragma unroll
@@ -75,35 +74,19 @@ __device__ __forceinline__ void finish_tile_row(Acc (&output)[C::kColumns], cons
   if (a.lse != nullptr && lane == 0) static_cast<Acc*>(a.lse)[out] = log_sum(maximum, sum);
 }
 
-/// The end of a split for all rows. If the outputs fit in the thread's own elements of `weights`, a loop that is not unrolled
-/// reads them there: half of the time to compile.
-template <SimtTile kTile, class Bounds, class C = Constants<kTile>, class Acc = typename C::Acc>
-__device__ __forceinline__ void finish_split(Acc (&output)[C::kRows][C::kColumns], const Arguments& a, const Bounds& bounds,
-                                             const TileRows& rows, int only_split, int key, bool last, Acc* weights,
-                                             const Acc* maxima, const Acc* sums) {
-  const int group = threadIdx.x / kLanes;
-  const auto finish = [&](Acc(&of_row)[C::kColumns], int i) {
-    const int row = i * kGroups + group;
-    if (row < rows.count)
-      finish_tile_row<kTile>(of_row, a, bounds, rows, row, only_split, key, last, maxima[i * kGroups], sums[i * kGroups]);
-  };
-  if constexpr (C::kRows > 1 && C::kColumns <= C::kKeys) {
-    Acc* const mine = weights + group * kTile.weight_stride() + threadIdx.x % kLanes;
-    __syncwarp();  // the half-warp has read its last weights
-#pragma unroll
-    for (int i = 0; i < C::kRows; ++i)
-#pragma unroll
-      for (int c = 0; c < C::kColumns; ++c) mine[own<kTile>(i, c)] = output[i][c];
+/// The end of a split for all rows; `output` is lost. A loop that is not unrolled finds each row in output[0], in turn: else this
+/// would be most of the kernel's code.
+template <SimtTile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
+__device__ __forceinline__ void finish_split(Acc (&output)[C::kRows][C::kColumns], const Arguments& a, const Block& b, int key,
+                                             bool last, const Acc* maxima, const Acc* sums) {
 #pragma unroll 1
-    for (int i = 0; i < C::kRows; ++i) {
-      Acc of_row[C::kColumns];
+  for (int i = 0; i < C::kRows; ++i) {
+    const int row = i * kGroups + static_cast<int>(threadIdx.x) / kLanes;
+    if (row < b.count) finish_tile_row<kTile>(output[0], a, b, row, key, last, maxima[i * kGroups], sums[i * kGroups]);
 #pragma unroll
-      for (int c = 0; c < C::kColumns; ++c) of_row[c] = mine[own<kTile>(i, c)];
-      finish(of_row, i);
-    }
-  } else {
+    for (int r = 1; r < C::kRows; ++r)
 #pragma unroll
-    for (int i = 0; i < C::kRows; ++i) finish(output[i], i);
+      for (int c = 0; c < C::kColumns; ++c) output[r - 1][c] = output[r][c];
   }
 }
 

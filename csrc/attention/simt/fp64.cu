@@ -4,7 +4,7 @@
 
 namespace xgemm::attention {
 
-void launch_fp64(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream) {
+void launch_fp64(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream) {
   switch (plan.tile) {
     case 6: return launch_tile<6>(plan, arguments, stream);
     case 7: return launch_tile<7>(plan, arguments, stream);

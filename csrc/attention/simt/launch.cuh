@@ -5,10 +5,10 @@
 
 namespace xgemm::attention {
 
-template <int kIndex, bool kSequences = false>
-void launch_tile(const SimtPlan& plan, const SimtArguments<kSequences>& arguments, cudaStream_t stream) {
+template <int kIndex>
+void launch_tile(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream) {
   constexpr SimtTile kTile = kSimtTiles[kIndex];
-  constexpr auto kernel = attention_tile<kIndex, kSequences>;
+  constexpr auto kernel = attention_tile<kIndex>;
   if constexpr (kTile.shared_bytes() > 48 * 1024) allow_shared<kernel, kTile.shared_bytes()>();
   kernel<<<static_cast<unsigned>(plan.blocks), kThreads, kTile.shared_bytes(), stream>>>(arguments);
 }

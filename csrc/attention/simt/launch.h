@@ -2,8 +2,6 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include <type_traits>
-
 #include "attention/arguments.h"
 #include "attention/simt/plan.h"
 #include "attention/tiles/sequence_tiles.h"
@@ -12,20 +10,18 @@ namespace xgemm::attention {
 
 /// The arguments of simt/tile.cuh. Of sequences: batch_sizes are those of the query, sequences or 1 if it is packed, and key
 /// heads.
-struct SimtSequenceArguments : Arguments {
-  Sequences sequences;
-  std::int64_t page_steps[2];  ///< from a page of keys, and of values, to the next
+struct SimtArguments : Arguments {
+  Sequences sequences = {};         ///< `count` 0: a dense call
+  std::int64_t page_steps[2] = {};  ///< from a page of keys, and of values, to the next
 };
-template <bool kSequences>
-using SimtArguments = std::conditional_t<kSequences, SimtSequenceArguments, Arguments>;
 
 /// Launches kSimtTiles[plan.tile] and, if blocks split the keys, the merge.
 void launch_simt(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream);
 
 // Its parts, one source file per family of tiles, so that they compile in parallel.
-void launch_many_rows(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream);
-void launch_few_rows(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream);
-void launch_fp64(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream);
+void launch_many_rows(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream);
+void launch_few_rows(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream);
+void launch_fp64(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream);
 
 /// Sequences: their plan; their launch with the Arguments of mma/launch.h and plan.memory_bytes of `memory`.
 struct SimtSequencePlan {

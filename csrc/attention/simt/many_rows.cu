@@ -4,7 +4,7 @@
 
 namespace xgemm::attention {
 
-void launch_many_rows(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream) {
+void launch_many_rows(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream) {
   switch (plan.tile) {
     case 0: return launch_tile<0>(plan, arguments, stream);
     case 1: return launch_tile<1>(plan, arguments, stream);

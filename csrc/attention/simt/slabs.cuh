@@ -1,62 +1,9 @@
-// Attention on CUDA cores: copies of slabs of keys and values to shared memory, and their products with a thread's rows.
+// Attention on CUDA cores: products of slabs of keys and values in shared memory with a thread's rows.
 #pragma once
 #include "attention/simt/softmax.cuh"
-#include "device/ptx/cp_async.cuh"
 #include "device/vector.cuh"
 
 namespace xgemm::attention {
-
-/// Copies rows and columns [0, column_limit) of a source into a shared tile of kRows x kColumns, zero beyond them and in rows
-/// that do not exist (columns only up to a multiple of two vectors: nothing reads further). `offset(row)` is the source row's
-/// distance in elements.
-template <class Acc, int kRows, int kColumns, int kStride, class Exists, class Offset>
-__device__ __forceinline__ void stage(Acc* tile, const void* source, DType dtype, bool vector, std::int64_t column_stride,
-                                      Exists exists, int column_limit, Offset offset) {
-  constexpr int kWidth = kVectorWidth<Acc>;
-  const int columns = min((column_limit + 2 * kWidth - 1) / (2 * kWidth) * (2 * kWidth), kColumns);
-  with_element_type<Acc>(dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    const T* base = static_cast<const T*>(source);
-    if (vector) {
-      constexpr int kCopy = kVectorWidth<T>, kChunks = kColumns / kCopy;
-      const int column = threadIdx.x % kChunks * kCopy;
-      if (column >= columns) return;
-#pragma unroll 4
-      for (int row = threadIdx.x / kChunks; row < kRows; row += kThreads / kChunks) {
-        const T* from = exists(row) && column < column_limit ? base + offset(row) + column : base;
-        Acc* to = tile + row * kStride + column;
-        if constexpr (std::is_same_v<T, Acc>) {
-          const int valid = exists(row) ? min(column_limit - column, kCopy) : 0;
-          cp_async<16>(to, from, max(valid, 0) * static_cast<int>(sizeof(T)));
-        } else {
-          Vector<T, kCopy> in = {};
-          if (exists(row) && column < column_limit) in = load_vector<kCopy>(from);
-#pragma unroll
-          for (int i = 0; i < kCopy; i += kWidth) {
-            Vector<Acc, kWidth> out;
-#pragma unroll
-            for (int j = 0; j < kWidth; ++j) out[j] = convert<Acc>(in[i + j]);
-            store_vector(to + i, out);
-          }
-        }
-      }
-    } else {
-      constexpr int kColumnThreads = kColumns < 32 ? kColumns : 32;
-      for (int column = threadIdx.x % kColumnThreads; column < columns; column += kColumnThreads) {
-        const T* from = base + (column < column_limit ? column : 0) * column_stride;
-#pragma unroll 4
-        for (int row = threadIdx.x / kColumnThreads; row < kRows; row += kThreads / kColumnThreads) {
-          const bool valid = exists(row) && column < column_limit;
-          Acc* to = tile + row * kStride + column;
-          if constexpr (std::is_same_v<T, Acc>)
-            cp_async<sizeof(T)>(to, valid ? from + offset(row) : base, valid ? sizeof(T) : 0);
-          else
-            *to = valid ? convert<Acc>(from[offset(row)]) : Acc(0);
-        }
-      }
-    }
-  });
-}
 
 /// Registers of a thread: rows i * kGroups + group of the tile, outputs c * (16 * kChunk) + lane * kChunk + w.
 template <SimtTile kTile>

@@ -1,19 +1,10 @@
 // Attention on CUDA cores: from a step's scores to the softmax weights of its keys.
 #pragma once
-#include "attention/simt/rows.cuh"
+#include "attention/simt/block.cuh"
 #include "attention/simt/slabs.cuh"
 #include "device/warp.cuh"
 
 namespace xgemm::attention {
-
-/// A block's packed query rows.
-struct TileRows {
-  std::uint32_t batch;
-  int first, count;
-  // Computed where they are used: the main loop needs the registers.
-  __device__ __forceinline__ int first_position(const Arguments& a) const { return first / a.group; }
-  __device__ __forceinline__ int last_position(const Arguments& a) const { return (first + count - 1) / a.group; }
-};
 
 /// Distance of row i's and key j's element from `mine`, a thread's first of its own elements of `weights`.
 template <SimtTile kTile>
@@ -43,7 +34,7 @@ __device__ __forceinline__ void cap_scores(Acc (&scores)[C::kRows][C::kKeys], Ac
 
 /// The mask of a step's keys, from `key` on, to the thread's own elements.
 template <SimtTile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
-__device__ __forceinline__ void load_mask(const Arguments& a, const TileRows& rows, std::int64_t mask_at, int key, Acc* mine) {
+__device__ __forceinline__ void load_mask(const Arguments& a, const Block& b, int key, Acc* mine) {
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
   constexpr int kUnroll = kTile.fp64 ? 4 : 1;  // of rare code: as registers and the time to compile ask
   const auto load = [&](auto type) {
@@ -51,12 +42,12 @@ __device__ __forceinline__ void load_mask(const Arguments& a, const TileRows& ro
 #pragma unroll kUnroll
     for (int i = 0; i < C::kRows; ++i) {
       const int row = i * kGroups + group;
-      const M* from = static_cast<const M*>(a.mask.data) + mask_at + (key + lane) * a.mask.column +
-                      (row < rows.count ? Row(a, rows.batch, rows.first + row).mask : 0);
+      const M* from = static_cast<const M*>(a.mask.data) + b.mask + (key + lane) * a.mask.column +
+                      (row < b.count ? Row(a, b.batch, b.first + row).mask : 0);
 #pragma unroll kUnroll
       for (int j = 0; j < C::kKeys; ++j) {
         Acc bias = 0;
-        if (row < rows.count && key + j * kLanes + lane < a.sk) {
+        if (row < b.count && key + j * kLanes + lane < a.sk) {
           const M m = from[j * kLanes * a.mask.column];
           if constexpr (std::is_same_v<M, bool>)
             bias = m ? Acc(0) : -Acc(INFINITY);  // added, as SDPA does: a NaN score stays NaN
@@ -76,26 +67,24 @@ __device__ __forceinline__ void load_mask(const Arguments& a, const TileRows& ro
 }
 
 /// The scores of the keys from `key` on are complete: masks them, updates the rows' maxima and sums, scales the outputs and
-/// stores the keys' weights to `weights`. `bounds`: the arguments, or a sequence's.
-template <SimtTile kTile, class Bounds, class C = Constants<kTile>, class Acc = typename C::Acc>
+/// stores the keys' weights to `weights`.
+template <SimtTile kTile, class C = Constants<kTile>, class Acc = typename C::Acc>
 __device__ __forceinline__ void weigh(Acc (&scores)[C::kRows][C::kKeys], Acc (&output)[C::kRows][C::kColumns], const Arguments& a,
-                                      const Bounds& bounds, const TileRows& rows, std::int64_t mask_at, int key, Acc* weights,
-                                      Acc* maxima, Acc* sums) {
+                                      const Block& b, int key, Acc* weights, Acc* maxima, Acc* sums) {
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
   const Acc scale = static_cast<Acc>(a.scale);
   Acc* const mine = weights + group * kTile.weight_stride() + lane;
 
   __syncwarp();  // the half-warp has read its last weights
   if (a.cap_scale != 0) cap_scores<kTile>(scores, static_cast<Acc>(a.cap_scale), mine);
-  if (a.masked) load_mask<kTile>(a, rows, mask_at, key, mine);
+  if (a.masked) load_mask<kTile>(a, b, key, mine);
   // Are there a row and a key of this step that the row does not see?
-  const bool edge =
-      key < keys_begin(bounds, rows.last_position(a)) || key + kTile.keys > keys_end(bounds, rows.first_position(a));
+  const bool edge = key < b.inner_begin || key + kTile.keys > b.inner_end;
 #pragma unroll
   for (int i = 0; i < C::kRows; ++i) {
-    const int position = (rows.first + i * kGroups + group) / a.group;
-    const int begin = edge ? keys_begin(bounds, position) - key - lane : 0;
-    const auto seen = static_cast<unsigned>(edge ? max(keys_end(bounds, position) - keys_begin(bounds, position), 0) : 0);
+    const int position = (b.first + i * kGroups + group) / a.group;
+    const int begin = edge ? keys_begin(b.bounds, position) - key - lane : 0;
+    const auto seen = static_cast<unsigned>(edge ? max(keys_end(b.bounds, position) - keys_begin(b.bounds, position), 0) : 0);
     const Acc before = maxima[i * kGroups];
     Acc largest = before;
 #pragma unroll

@@ -21,7 +21,7 @@ using namespace xgemm::attention;
 // Kernels that are not reached from here.
 namespace xgemm::attention {
 void launch_merge(DType, const TileArguments&, std::int64_t, cudaStream_t) { std::abort(); }
-void launch_fp64(const SimtPlan&, const Arguments&, cudaStream_t) { std::abort(); }
+void launch_fp64(const SimtPlan&, const SimtArguments&, cudaStream_t) { std::abort(); }
 }  // namespace xgemm::attention
 
 namespace {
