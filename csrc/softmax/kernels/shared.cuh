@@ -15,23 +15,23 @@
 
 namespace xgemm::softmax {
 
-/// f(i, j) for i = threadIdx.x, + threads, ... below n; j counts 0 to 7 within an unrolled round. kCounts: also in the last,
+/// f(i, j) for i = threadIdx.x, + kThreads, ... below n; j counts 0 to 7 within an unrolled round. kCounts: also in the last,
 /// incomplete round.
-template <bool kCounts = false, class F>
-__device__ __forceinline__ void each_unit(int threads, int n, F f) {
+template <int kThreads, bool kCounts = false, class F>
+__device__ __forceinline__ void each_unit(int n, F f) {
   constexpr int kUnroll = 8;
   int i = static_cast<int>(threadIdx.x);
-  for (; i + (kUnroll - 1) * threads < n; i += kUnroll * threads) {
+  for (; i + (kUnroll - 1) * kThreads < n; i += kUnroll * kThreads) {
 #pragma unroll
-    for (int j = 0; j < kUnroll; ++j) f(i + j * threads, j);
+    for (int j = 0; j < kUnroll; ++j) f(i + j * kThreads, j);
   }
   if constexpr (kCounts) {
 #pragma unroll
     for (int j = 0; j < kUnroll - 1; ++j)
-      if (i + j * threads < n) f(i + j * threads, j);
+      if (i + j * kThreads < n) f(i + j * kThreads, j);
   } else {
 #pragma unroll 1
-    for (; i < n; i += threads) f(i, 0);
+    for (; i < n; i += kThreads) f(i, 0);
   }
 }
 
@@ -80,7 +80,7 @@ struct Interior {
 };
 
 /// f(e) for each of `count` elements from `first` on that is not in the interior.
-template <class T, class F>
+template <int kThreads, class T, class F>
 __device__ __forceinline__ void each_edge(const T* first, int count, const Interior& interior, F f) {
   const int head =
       min(count, static_cast<int>((interior.from - reinterpret_cast<const char*>(first)) / static_cast<int>(sizeof(T))));
@@ -114,9 +114,9 @@ __device__ __forceinline__ Totals<V> join_blocks(const Totals<V>& mine, int clus
 
 /// Starts the copy of a part x[0..count - 1] of the row x_row to shared memory, which keeps its misalignment: the aligned blocks
 /// whose bytes all belong to the row by one bulk copy, other elements by threads. prepare() initialises `loaded`.
-template <class T, class F>
-__device__ __forceinline__ void load_part(int threads, const T* x_row, std::int64_t length, const T* x, int count, bool first,
-                                          char* buffer, ptx::Barrier* loaded, const F& prepare) {
+template <int kThreads, class T, class F>
+__device__ __forceinline__ void load_part(const T* x_row, std::int64_t length, const T* x, int count, bool first, char* buffer,
+                                          ptx::Barrier* loaded, const F& prepare) {
   const unsigned shift = misalignment(x);
   T* const part = reinterpret_cast<T*>(buffer + shift);
   const char *begin = reinterpret_cast<const char*>(x) - shift, *end = reinterpret_cast<const char*>(x + count),
@@ -128,21 +128,21 @@ __device__ __forceinline__ void load_part(int threads, const T* x_row, std::int6
     ptx::barrier_arrive_expect(loaded, interior.bytes());
     if (interior.bytes() > 0) ptx::bulk_load(buffer + (interior.from - begin), interior.from, interior.bytes(), loaded);
   }
-  each_edge(x, count, interior, [&](int e) { part[e] = x[e]; });
-  if (count % kUnitCount<T> != 0 && static_cast<int>(threadIdx.x) == threads - 1) part[count] = convert<T>(-INFINITY);
+  each_edge<kThreads>(x, count, interior, [&](int e) { part[e] = x[e]; });
+  if (count % kUnitCount<T> != 0 && threadIdx.x == kThreads - 1) part[count] = convert<T>(-INFINITY);
 }
 
 /// Stores a part's results at y; result(unit, e) computes that of element e of a unit.
-template <bool kOdd, class T, class O, class F, class Sync>
-__device__ __forceinline__ void store_part(int threads, const Staged<T, kOdd>& staged, char* buffer, unsigned shift, O* y,
-                                           int count, const F& result, const Sync& sync) {
+template <int kThreads, bool kOdd, class T, class O, class F, class Sync>
+__device__ __forceinline__ void store_part(const Staged<T, kOdd>& staged, char* buffer, unsigned shift, O* y, int count,
+                                           const F& result, const Sync& sync) {
   constexpr int kPer = kUnitCount<T>;
   const int units = (count + kPer - 1) / kPer;
   if constexpr (std::is_same_v<T, O>) {
     // At odd addresses a bulk copy stores faster than threads do; at others it only delays the CTA.
     if (shift != 0 && misalignment(y) == shift) {
       T* const part = reinterpret_cast<T*>(buffer + shift);
-      each_unit(threads, units, [&](int i, int) {
+      each_unit<kThreads>(units, [&](int i, int) {
         const Unit<T> unit = staged.get_alone(i);
         if constexpr (kPer == 2)
           staged.set(i, pack_halves<O>(result(unit, 0), result(unit, 1)));
@@ -153,7 +153,7 @@ __device__ __forceinline__ void store_part(int threads, const Staged<T, kOdd>& s
       sync();
       const char* end = reinterpret_cast<const char*>(y + count);
       const Interior interior{reinterpret_cast<const char*>(y) - shift + 16, end - misalignment(end)};
-      each_edge(y, count, interior, [&](int e) { y[e] = part[e]; });
+      each_edge<kThreads>(y, count, interior, [&](int e) { y[e] = part[e]; });
       if (threadIdx.x == 0 && interior.bytes() > 0) {
         ptx::bulk_store(const_cast<char*>(interior.from), buffer + 16, interior.bytes());
         ptx::tma_store_commit();
@@ -163,10 +163,10 @@ __device__ __forceinline__ void store_part(int threads, const Staged<T, kOdd>& s
     }
   }
   if constexpr (kPer == 1) {
-    each_unit(threads, units, [&](int i, int) { y[i] = result(staged.get(i), 0); });
+    each_unit<kThreads>(units, [&](int i, int) { y[i] = result(staged.get(i), 0); });
   } else {
     if (reinterpret_cast<std::uintptr_t>(y) % (2 * sizeof(O)) == 0) {
-      each_unit(threads, count / 2, [&](int i, int) {
+      each_unit<kThreads>(count / 2, [&](int i, int) {
         const Unit<T> unit = staged.get(i);
         const auto a = result(unit, 0), b = result(unit, 1);
         if constexpr (sizeof(O) == 2)
@@ -175,7 +175,7 @@ __device__ __forceinline__ void store_part(int threads, const Staged<T, kOdd>& s
           *reinterpret_cast<float2*>(y + 2 * i) = {a, b};
       });
     } else {
-      each_unit(threads, count / 2, [&](int i, int) {
+      each_unit<kThreads>(count / 2, [&](int i, int) {
         const Unit<T> unit = staged.get(i);
         y[2 * i] = convert<O>(result(unit, 0));
         y[2 * i + 1] = convert<O>(result(unit, 1));
@@ -185,30 +185,30 @@ __device__ __forceinline__ void store_part(int threads, const Staged<T, kOdd>& s
   }
 }
 
-/// blockDim.x threads share a part: a warp per row and blockDim.y rows per CTA, or a CTA.
-template <class T, class O>
-__global__ void __launch_bounds__(kBlockThreads)
+/// kThreads threads (threadIdx.x) share a part: a warp per row and blockDim.y rows per CTA, or a CTA.
+template <class T, class O, int kThreads>
+__global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kThreads)
     softmax_shared([[maybe_unused]] const __grid_constant__ Rows rows, [[maybe_unused]] const __grid_constant__ IndexMap map,
                    [[maybe_unused]] const T* __restrict__ in, [[maybe_unused]] O* __restrict__ out) {
 #if __CUDA_ARCH__ >= 900
   using V = Value<T>;
   using U = Unit<T>;
   constexpr int kPer = kUnitCount<T>;
-  constexpr bool kInPlace = std::is_same_v<T, V>;
+  constexpr bool kWarp = kThreads == kWarpSize, kInPlace = std::is_same_v<T, V>;
   extern __shared__ __align__(128) char shared[];
   __shared__ V warps[2][kWarpSize];
   __shared__ Totals<V> slots[kMaxClusterBlocks];
   __shared__ ptx::Barrier barriers[kShortRowThreads / kWarpSize], exchanged;
 
-  const int threads = static_cast<int>(blockDim.x), group = static_cast<int>(threadIdx.y), cluster = rows.cluster;
-  const bool warp = threads == kWarpSize;
-  const unsigned rank = warp ? 0 : ptx::cluster_rank();
-  const std::int64_t row = warp ? static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y : ptx::cluster_index();
-  if (row >= rows.outer) return;
+  const int group = kWarp ? static_cast<int>(threadIdx.y) : 0;
+  const int cluster = kWarp ? 1 : rows.cluster;
+  const unsigned rank = kWarp ? 0 : ptx::cluster_rank();
+  const std::int64_t row = kWarp ? static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y : ptx::cluster_index();
+  if (kWarp && row >= rows.outer) return;
   char* buffer = shared + group * (rows.chunk * 16 + 32);
   ptx::Barrier& loaded = barriers[group];
-  const auto sync = [&] {
-    if (warp)
+  const auto sync = [] {
+    if constexpr (kWarp)
       __syncwarp();
     else
       __syncthreads();
@@ -221,11 +221,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   const unsigned shift = misalignment(x);
   ptx::grid_release();
   x = ptx::grid_wait(x);
-  load_part(threads, x_row, rows.length, x, count, rank == 0, buffer, &loaded, [&] {
+  load_part<kThreads>(x_row, rows.length, x, count, rank == 0, buffer, &loaded, [&] {
     ptx::barrier_init(&loaded, 1);
-    if (!warp) ptx::barrier_init(&exchanged, 1);
+    if constexpr (!kWarp) ptx::barrier_init(&exchanged, 1);
     ptx::fence_barrier_init();
-    if (!warp)
+    if constexpr (!kWarp)
       ptx::barrier_arrive_expect(&exchanged, static_cast<std::uint32_t>(cluster) * static_cast<std::uint32_t>(sizeof(Totals<V>)));
   });
   if (cluster > 1) ptx::cluster_arrive_relaxed();
@@ -234,24 +234,24 @@ __global__ void __launch_bounds__(kBlockThreads)
 
   const auto join = [&](V value, V identity, int which, auto op) {
     value = warp_reduce(value, op);
-    if (warp) {
+    if constexpr (kWarp) {
       __syncwarp();  // all lanes have read before the next pass writes
       return value;
     }
-    return join_warps(value, identity, kBlockThreads / kWarpSize, warps[which], op);
+    return join_warps(value, identity, kThreads / kWarpSize, warps[which], op);
   };
   const int units = (count + kPer - 1) / kPer;
   const auto compute = [&]<bool kOdd>(std::bool_constant<kOdd>) {
     const Staged<T, kOdd> staged{reinterpret_cast<U*>(buffer + (kOdd ? shift - 2 : shift))};
     Largest<T> largest[2];
-    each_unit(threads, units, [&](int i, int j) { largest[j % 2].add(staged.get(i)); });
+    each_unit<kThreads>(units, [&](int i, int j) { largest[j % 2].add(staged.get(i)); });
     largest[0].add(largest[1].m);
     Totals<V> all{join(largest[0].value(), minus_infinity<V>(), 0, [](V a, V b) { return larger(a, b); }), 0};
 
     const V bias = rows.log ? 0 : kBias, own = all.maximum == minus_infinity<V>() ? V{0} : all.maximum;
     const auto add_up = [&]<bool kLog>(std::bool_constant<kLog>) {
       V sums[4] = {};
-      each_unit<true>(threads, units, [&](int i, int j) {
+      each_unit<kThreads, kWarp>(units, [&](int i, int j) {
         const U unit = staged.get(i);
 #pragma unroll
         for (int e = 0; e < kPer; ++e) {
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(kBlockThreads)
         if constexpr (kLog) return v - m - log_d;
         return divide<T>(kInPlace ? v * scale : scaled_exp<O>(v - m, bias), d, r);
       };
-      store_part(threads, staged, buffer, shift, y, count, result, sync);
+      store_part<kThreads>(staged, buffer, shift, y, count, result, sync);
     };
     if (rows.log)
       finish(std::true_type{});
