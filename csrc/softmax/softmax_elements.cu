@@ -66,8 +66,12 @@ void launch_elements(const Plan& plan, const void* in, void* out, cudaStream_t s
                             .log2_beside = std::countr_zero(static_cast<unsigned>(plan.beside)),
                             .log2_lanes = std::countr_zero(static_cast<unsigned>(plan.lanes)),
                             .log = plan.log};
-    launch_clusters<true>(softmax_elements<T, O>, plan, dim3(static_cast<unsigned>(plan.threads)), element_bytes<Value<T>>(plan),
-                          stream, elements, static_cast<const T*>(in), static_cast<O*>(out));
+    const auto go = [&](auto kernel) {
+      launch_clusters<true>(kernel, plan, dim3(static_cast<unsigned>(plan.threads)), element_bytes<Value<T>>(plan), stream,
+                            elements, static_cast<const T*>(in), static_cast<O*>(out));
+    };
+    if (plan.steps <= kElements) return go(softmax_elements<T, O, kElements>);
+    go(softmax_elements<T, O, 2 * kElements>);
   });
 }
 

@@ -5,8 +5,8 @@
 // Element i of a column belongs to lane i % lanes. Order of additions: the elements of a lane, the lanes of a warp as a tree, the
 //   warps in order.
 // Layouts: columns have stride 1, positions and groups any one stride; output contiguous; any alignment.
-// Architectures: sm_80 and later. Limits: lanes * 2 * kElements positions; fewer than 2^31 columns, but any number of rows.
-// Floor: one read, one write.
+// Architectures: sm_80 and later. Limits: lanes * kCount positions; fewer than 2^31 columns, but any number of rows. Floor: one
+// read, one write.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "softmax/kernels/common.cuh"
@@ -28,19 +28,16 @@ std::size_t element_bytes(const Plan& plan) {
   return static_cast<std::size_t>(2 * plan.threads / kWarpSize * plan.beside) * sizeof(V);
 }
 
-/// Registers for all threads of an SM; before sm_90, where ptxas spills, for 1536.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-inline constexpr int kElementRegisters = 40;
-#else
-inline constexpr int kElementRegisters = 32;
-#endif
+/// All threads of an SM for the fewer elements, 1536 for more.
+template <class T, int kCount>
+inline constexpr int kElementRegisters = sizeof(T) == 8       ? 64
+                                         : kCount > kElements ? 40
+                                                              : 32;
 
-template <class T, class O>
-__global__ void __maxnreg__((sizeof(T) == 8 ? 64 : kElementRegisters))
+template <class T, class O, int kCount>
+__global__ void __maxnreg__((kElementRegisters<T, kCount>))
     softmax_elements(const __grid_constant__ Elements plan, const T* __restrict__ in, O* __restrict__ out) {
   using V = Value<T>;
-  constexpr int kCount = 2 * kElements;
-  const auto is_held = [&](int k) { return k < kElements || plan.steps > kElements; };  // by any thread
   extern __shared__ __align__(16) unsigned char element_memory[];
   const int thread = static_cast<int>(threadIdx.x), beside = 1 << plan.log2_beside, lanes = 1 << plan.log2_lanes;
   const int lane = thread >> plan.log2_beside & (lanes - 1), own = thread & (beside - 1);
@@ -59,10 +56,7 @@ __global__ void __maxnreg__((sizeof(T) == 8 ? 64 : kElementRegisters))
 
   V x[kCount];
 #pragma unroll
-  for (int k = 0; k < kCount; ++k, p += step) {
-    x[k] = minus_infinity<V>();
-    if (is_held(k) && k < held) x[k] = convert<V>(*p);
-  }
+  for (int k = 0; k < kCount; ++k, p += step) x[k] = k < held ? convert<V>(*p) : minus_infinity<V>();
   const auto join = [&](V value, int which, auto op) {
     for (int offset = beside; offset < min(beside * lanes, kWarpSize); offset *= 2)
       value = op(value, __shfl_xor_sync(kFullWarp, value, offset));
@@ -79,8 +73,7 @@ __global__ void __maxnreg__((sizeof(T) == 8 ? 64 : kElementRegisters))
   };
   V m = x[0];
 #pragma unroll
-  for (int k = 1; k < kCount; ++k)
-    if (is_held(k)) m = larger(m, x[k]);
+  for (int k = 1; k < kCount; ++k) m = larger(m, x[k]);
   m = join(m, 0, [](V a, V b) { return larger(a, b); });
 
   V terms[kCount] = {};
@@ -97,7 +90,7 @@ __global__ void __maxnreg__((sizeof(T) == 8 ? 64 : kElementRegisters))
   const auto store = [&](auto result) {
 #pragma unroll
     for (int k = 0; k < kCount; ++k, q += out_step)
-      if (is_held(k) && k < held) *q = convert<O>(result(k));
+      if (k < held) *q = convert<O>(result(k));
   };
   if (plan.log) {
     const V log_d = log(total(Exponentials<O, V>(m, true)));
