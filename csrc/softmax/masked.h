@@ -22,7 +22,7 @@ struct Masked {
   DType dtype = DType::f32;
   MaskKind mask = MaskKind::none;
   MaskedKernel kernel = MaskedKernel::any;
-  bool aligned = false;  ///< rows: every row of x and mask starts at a multiple of a vector; of a plan: from aligned bases
+  bool aligned = false;  ///< rows: from aligned bases every row of x and mask starts at a multiple of a vector
   int threads = 0, lanes = 0,
       steps = 0;  ///< lanes: of a row; any: columns of a tile. steps: vectors or elements per lane
   std::int64_t outer = 1, length = 1, columns = 1, tiles = 1, blocks = 0;

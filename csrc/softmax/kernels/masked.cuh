@@ -34,7 +34,6 @@ __device__ __forceinline__ void with_mask(MaskKind kind, const void* mask, std::
   }
 }
 
-/// kAligned: by the widest loads.
 template <bool kAligned, int kCount, class M>
 __device__ __forceinline__ void load(const M* p, M (&values)[kCount]) {
   constexpr int kStep = kAligned ? (kCount * sizeof(M) > 16 ? 16 / static_cast<int>(sizeof(M)) : kCount) : 1;
@@ -46,8 +45,8 @@ __device__ __forceinline__ void load(const M* p, M (&values)[kCount]) {
   }
 }
 
-/// plan.aligned: rows of x, mask and output allow the widest loads and stores.
-template <class T>
+/// kAligned: rows of x, mask and output allow the widest loads and stores.
+template <class T, bool kAligned>
 __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constant__ Masked plan, const T* __restrict__ in,
                                                             const void* __restrict__ mask, T* __restrict__ out) {
   using V = Value<T>;
@@ -72,20 +71,14 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
     // Loads of x and of the mask before the first use of either.
     T x_values[kSteps][kWidth];
     M m_values[kSteps][kWidth];
-    const auto load_all = [&]<bool kAligned>(std::bool_constant<kAligned>) {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k)
+      if (lane + k * lanes < vectors) load<kAligned>(x + k * step, x_values[k]);
+    if constexpr (kMask) {
 #pragma unroll
       for (int k = 0; k < kSteps; ++k)
-        if (lane + k * lanes < vectors) load<kAligned>(x + k * step, x_values[k]);
-      if constexpr (kMask) {
-#pragma unroll
-        for (int k = 0; k < kSteps; ++k)
-          if (lane + k * lanes < vectors) load<kAligned>(p + k * step, m_values[k]);
-      }
-    };
-    if (plan.aligned)
-      load_all(std::true_type{});
-    else
-      load_all(std::false_type{});
+        if (lane + k * lanes < vectors) load<kAligned>(p + k * step, m_values[k]);
+    }
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
       if (lane + k * lanes < vectors) {
@@ -129,7 +122,7 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
     if (lane + k * lanes < vectors) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) z[k][e] = divide<T>(z[k][e], d, r);
-      if (plan.aligned) {
+      if constexpr (kAligned) {
         store_aligned<T>(y + k * step, z[k]);
       } else {
 #pragma unroll
