@@ -11,7 +11,7 @@ namespace xgemm::topk_softmax {
 namespace {
 
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxWarps = 8, kMaxBlocks = std::int64_t{1} << 30;
-constexpr std::int64_t kShortRow = 32, kMaxRounds = 128, kTilesPerWarp = 16;
+constexpr std::int64_t kFewValues = 32, kMaxRounds = 128, kTilesPerWarp = 16;
 
 /// Sets the dims of the rows and the places of their results: the output's shape is the input's with k in place of the length.
 void map_rows(const char* op, Plan& plan, const reduce::Source& source, std::int64_t dim) {
@@ -46,7 +46,7 @@ Plan make_plan(const char* op, const reduce::Source& source, std::int64_t dim, i
   // A round costs five operations per register, so short rows share a warp; longer rows are faster with a threshold.
   if (plan.length <= kMaxRounds) {
     plan.kernel = Kernel::rounds;
-    plan.values = plan.length <= kShortRow ? kFewValues : kMostValues;
+    plan.values = plan.length <= kFewValues ? 8 : 16;
     plan.lanes = static_cast<int>(round_up_pow2(ceil_div(plan.length, plan.values)));
     plan.threads = kShortThreads;
     plan.shared_bytes = static_cast<std::size_t>(plan.threads / plan.lanes * k) * entry_bytes(plan.in);

@@ -5,7 +5,6 @@
 namespace xgemm::topk_softmax {
 
 inline constexpr std::int64_t kMaxK = 64;
-inline constexpr int kFewValues = 8, kMostValues = 16;
 
 /// rounds: a few lanes per row, values in registers, one maximum per round. select: one warp or a CTA per row; the few elements
 /// above a threshold are sorted.
@@ -20,7 +19,7 @@ struct Plan {
   bool aligned = false;  ///< every row starts at a multiple of 16 bytes from the base
   int k = 0;
   int rank = 0;     ///< select: ceil(k / warps)
-  int values = 0;   ///< rounds: registers per lane, kFewValues or kMostValues
+  int values = 0;   ///< rounds: registers per lane, 8 or 16
   int lanes = 0;    ///< threads per row
   int threads = 0;  ///< per block
   std::int64_t rows = 1, length = 1, stride = 1;

@@ -5,7 +5,8 @@ namespace xgemm::topk_softmax {
 
 void launch_rounds(const Plan& plan, const void* in, void* values, std::int64_t* indices, cudaStream_t stream) {
   dispatch_floating(plan.in, [&]<class T>(Type<T>) {
-    topk_rounds<T><<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), plan.shared_bytes, stream>>>(
+    const auto kernel = plan.values == 8 ? topk_rounds<T, 8> : topk_rounds<T, 16>;
+    kernel<<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), plan.shared_bytes, stream>>>(
         plan, static_cast<const T*>(in), values, indices);
   });
 }

@@ -1,21 +1,21 @@
 // Top k of short rows, several rows per warp. A group of up to 32 lanes keeps a row's keys in registers and finds one maximum per
 // round. Each lane knows its own best key; only the lane whose element was taken looks for its next one.
 //
-// Layouts: any strides; 16-byte loads if the row has stride 1. Limits: 32 lanes x kMostValues elements per row.
+// Layouts: any strides; 16-byte loads if the row has stride 1. Limits: 32 lanes x kValues elements per row.
 // Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written per row; k rounds of about
-// 5 * plan.values + 4 * log2(lanes) operations per group.
+// 5 * kValues + 4 * log2(lanes) operations per group.
 #pragma once
 #include "topk_softmax/kernels/common.cuh"
 
 namespace xgemm::topk_softmax {
 
-template <class T>
+template <class T, int kValues>
 __global__ void __launch_bounds__(128, sizeof(T) == 8 ? 4 : 8)
     topk_rounds(const __grid_constant__ Plan plan, const T* __restrict__ in, void* __restrict__ values,
                 std::int64_t* __restrict__ indices) {
   using V = Value<T>;
   using K = Key<V>;
-  constexpr int kWidth = Pack<T>::kCount, kValues = kMostValues, kSteps = kValues / kWidth;
+  constexpr int kWidth = Pack<T>::kCount, kSteps = kValues / kWidth;
   extern __shared__ __align__(16) unsigned char shared[];
   const auto most = [](auto a, auto b) { return a > b ? a : b; };
   const auto least = [](auto a, auto b) { return a < b ? a : b; };
@@ -26,7 +26,6 @@ __global__ void __launch_bounds__(128, sizeof(T) == 8 ? 4 : 8)
   const int groups = static_cast<int>(blockDim.x) >> shift;
   Entry<V>* const chosen = reinterpret_cast<Entry<V>*>(shared) + group * plan.k;
   const int length = static_cast<int>(plan.length);
-  const auto is_held = [&](int i) { return i < kFewValues || plan.values > kFewValues; };
   const bool aligned = plan.aligned && misalignment(in) == 0;
 
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * groups; first < plan.rows;
@@ -34,16 +33,11 @@ __global__ void __launch_bounds__(128, sizeof(T) == 8 ? 4 : 8)
     const bool exists = first + group < plan.rows;
     const auto offset = plan.kept.offsets(exists ? first + group : 0);
     uint4 raw[kSteps];
-    if (plan.values > kFewValues)
-      load_row(raw, plan, in + offset.in, aligned, lane, lanes);
-    else
-      load_row(reinterpret_cast<uint4(&)[kSteps / 2]>(raw), plan, in + offset.in, aligned, lane, lanes);
+    load_row(raw, plan, in + offset.in, aligned, lane, lanes);
     K keys[kValues], best = 0;
     int at = 0;
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
-      keys[i] = 0;
-      if (!is_held(i)) continue;
       const bool inside = (i / kWidth * lanes + lane) * kWidth + i % kWidth < length;
       keys[i] = inside ? key_of(convert<V>(as_pack<T>(raw[i / kWidth]).values[i % kWidth])) : K{0};
       if (keys[i] > best) best = keys[i], at = i;
@@ -65,7 +59,6 @@ __global__ void __launch_bounds__(128, sizeof(T) == 8 ? 4 : 8)
         best = 0, at = 0;
 #pragma unroll
         for (int i = 0; i < kValues; ++i) {
-          if (!is_held(i)) continue;
           if (i == gone) keys[i] = 0;
           if (keys[i] > best) best = keys[i], at = i;
         }
