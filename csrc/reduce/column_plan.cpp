@@ -146,8 +146,8 @@ ColumnPlan plan_columns(Layout& layout, bool folded, const DeviceProperties& gpu
 
 ShortColumnPlan plan_short_columns(Layout& layout, int sm_count) {
   ShortColumnPlan plan{layout.arguments};
-  // CTAs of 128 threads alone; from so many trees on a column is long, up to so many one 16-bit element is read at a time where
-  // columns are few, because then single elements occupy more SMs.
+  // CTAs of 128 threads alone; from so many trees on a column is long, up to so many one element is read at a time where columns
+  // are few, because then single elements occupy more SMs.
   constexpr std::int64_t kThreads = 128, kManyTrees = 16, kFewTrees = 8, kFewTreesPerSm = 1024;
   // Bytes of an SM's cache line. Threads of an SM that keep 4 KB a load in flight need no help if columns are short; teams make
   // four times as many, as far as an SM holds them (2048). Long columns in one wave of CTAs end together: teams make more CTAs.
@@ -161,7 +161,7 @@ ShortColumnPlan plan_short_columns(Layout& layout, int sm_count) {
     in_order &= layout.kept.dims[d].strides[kOut] == next;
   Dim tile = layout.kept.back();
   layout.kept.pop_back();
-  const bool many = width == 8 && (trees > kFewTrees || plan.outputs * trees > kFewTreesPerSm * sms);
+  const bool many = trees > kFewTrees || plan.outputs * trees > kFewTreesPerSm * sms;
   if (many && in_order && tile.strides[kIn] == 1 && tile.size % width == 0 && layout.address % 16 == 0 &&
       plan.result_bytes % element == 0 && in_vectors(layout.kept, width) && in_vectors(layout.gone, width)) {
     plan.width = static_cast<int>(width);

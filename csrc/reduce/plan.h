@@ -126,7 +126,7 @@ struct ElementPlan : Reduction {
 /// A thread, or a few, reduce a column or a vector of neighbouring columns of few positions.
 struct ShortColumnPlan : Reduction {
   using Reduction::Reduction;
-  int width = 1;         ///< columns that a thread reads at once: 16 bytes of 16-bit elements, or one
+  int width = 1;         ///< columns that a thread reads at once: 16 bytes, or one
   int lanes = 0;         ///< threads side by side
   int teams = 1;         ///< threads that share a column
   int result_bytes = 0;  ///< of an output

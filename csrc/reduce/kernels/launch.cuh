@@ -77,8 +77,7 @@ void launch_kernel(const ShortColumnPlan& plan, const void* in, void* out, const
     Grid grid = grid_of(plan);
     grid.shared_bytes = static_cast<std::size_t>(short_column_bytes<Op>(plan));
     const auto go = [&](auto* kernel) { enqueue(kernel, grid, stream, plan, static_cast<const T*>(in), out); };
-    if constexpr (sizeof(T) == 2)
-      if (plan.width > 1) return go(reduce_short_columns<Op, Pack<T>::kCount>);
+    if (plan.width > 1) return go(reduce_short_columns<Op, Pack<T>::kCount>);
     go(reduce_short_columns<Op, 1>);
   } else {
     throw UnplannedDType();

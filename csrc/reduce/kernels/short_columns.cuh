@@ -1,6 +1,6 @@
-// Reduces columns of up to 1024 positions that lie side by side. A thread reads kWidth columns at once: one, or of 16-bit
-// elements a vector. It has all of their positions, or plan.teams threads take eight positions in turn and join their states in
-// shared memory. A CTA has `lanes` threads side by side.
+// Reduces columns of up to 1024 positions that lie side by side. A thread reads kWidth columns at once: one, or a vector of 16
+// bytes. It has all of their positions, or plan.teams threads take eight positions in turn and join their states in shared
+// memory. A CTA has `lanes` threads side by side.
 //
 // Layouts: one reduced dim, any stride. kWidth > 1: aligned vectors, which plan.kept maps; results contiguous in their order.
 // Order of additions: eight positions as a tree, a thread's trees in two chains, then the teams in order.
