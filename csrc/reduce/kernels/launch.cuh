@@ -18,8 +18,9 @@ Runs runs_of(const RowPlan& plan, const void* in) {
   const bool one = plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.out[0] == 1);
   if (plan.splits_per_run > 0) return Runs::shifted;
   if (!plan.vector || plan.reduced.dims != 1 || !one) return Runs::none;
-  const bool aligned = plan.length % width == 0 && pitch % width == 0 && reinterpret_cast<std::uintptr_t>(in) % 16 == 0;
-  return aligned ? Runs::aligned : Runs::shifted;
+  if (plan.length % width == 0 && pitch % width == 0 && reinterpret_cast<std::uintptr_t>(in) % 16 == 0)
+    return plan.lanes == kWarpSize ? Runs::aligned : Runs::few_lanes;
+  return Runs::shifted;
 }
 
 template <class Op, class Kernel>
@@ -39,6 +40,9 @@ void launch_kernel(const RowPlan& plan, const void* in, void* out, const Workspa
   if constexpr (sizeof(T) < 8) {
     switch (runs_of<T>(plan, in)) {
       case Runs::none: break;
+      case Runs::few_lanes:
+        if constexpr (kHasFewLanes<Op>) return go(reduce_runs<Op, Runs::few_lanes>);
+        [[fallthrough]];
       case Runs::aligned: return go(reduce_runs<Op, Runs::aligned>);
       case Runs::shifted:
         if (kHasShiftedSplits<Op> || plan.splits == 1) return go(reduce_runs<Op, Runs::shifted>);

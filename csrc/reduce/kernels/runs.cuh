@@ -9,10 +9,14 @@
 
 namespace xgemm::reduce {
 
-/// Layouts of reduce_runs, whose rows are evenly spaced: whole vectors at multiples of 16 bytes (aligned), or any number of
-/// elements at any address (shifted; rows of several splits may lie anywhere and consist of several runs). none: any other
-/// layout.
-enum class Runs : std::uint8_t { none, aligned, shifted };
+/// Layouts of reduce_runs, whose rows are evenly spaced: whole vectors at multiples of 16 bytes (few_lanes: less than a warp
+/// shares a row), or any number of elements at any address (shifted; rows of several splits may lie anywhere and consist of
+/// several runs). none: any other layout.
+enum class Runs : std::uint8_t { none, aligned, few_lanes, shifted };
+
+/// Other operators read few lanes' rows in the kernel for aligned rows, nearly as fast.
+template <class Op>
+inline constexpr bool kHasFewLanes = Op::kFindsLater;
 
 /// Other operators' shifted splits are as fast in reduce_rows.
 template <class Op>
@@ -76,7 +80,8 @@ __global__ void __launch_bounds__(kRowThreads, (kRunBlocks<Op, kRuns>))
   using T = typename Op::T;
   using State = typename Op::State;
   constexpr int kWidth = Pack<T>::kCount;
-  constexpr bool kShifted = kRuns == Runs::shifted, kSplits = !kShifted || kHasShiftedSplits<Op>;
+  constexpr bool kShifted = kRuns == Runs::shifted, kSplits = kRuns == Runs::aligned || (kShifted && kHasShiftedSplits<Op>);
+  constexpr bool kWarp = kRuns == Runs::aligned && kHasFewLanes<Op>;  // all of its lanes
   extern __shared__ uint4 shared[];
   State* const states = reinterpret_cast<State*>(shared);
   __shared__ ptx::Barrier arrived;
@@ -86,7 +91,7 @@ __global__ void __launch_bounds__(kRowThreads, (kRunBlocks<Op, kRuns>))
   in = ptx::grid_wait(in);
 
   const Convert<T> convert(plan);
-  const int lanes = plan.lanes, log2_lanes = 31 - __clz(lanes), step = kUnroll * lanes;
+  const int lanes = kWarp ? kWarpSize : plan.lanes, log2_lanes = 31 - __clz(lanes), step = kUnroll * lanes;
   const int thread = static_cast<int>(threadIdx.x), lane = thread & (lanes - 1),
             teams = static_cast<int>(blockDim.x) >> log2_lanes;
   // If addresses matter, the short rows of a warp are eight rows apart, so that all have the same misalignment.
