@@ -16,11 +16,11 @@ template <class T>
 Runs runs_of(const RowPlan& plan, const void* in) {
   const std::int64_t width = Pack<T>::kCount, pitch = plan.kept.stride[0];
   const bool one = plan.kept.dims == 0 || (plan.kept.dims == 1 && plan.kept.out[0] == 1);
-  if (plan.splits_per_run > 0) return Runs::shifted;
+  if (plan.splits_per_run > 0) return Runs::shifted_splits;
   if (!plan.vector || plan.reduced.dims != 1 || !one) return Runs::none;
   if (plan.length % width == 0 && pitch % width == 0 && reinterpret_cast<std::uintptr_t>(in) % 16 == 0)
     return plan.lanes == kWarpSize ? Runs::aligned : Runs::few_lanes;
-  return Runs::shifted;
+  return plan.splits == 1 ? Runs::shifted_rows : Runs::shifted_splits;
 }
 
 template <class Op, class Kernel>
@@ -44,8 +44,9 @@ void launch_kernel(const RowPlan& plan, const void* in, void* out, const Workspa
         if constexpr (kHasFewLanes<Op>) return go(reduce_runs<Op, Runs::few_lanes>);
         [[fallthrough]];
       case Runs::aligned: return go(reduce_runs<Op, Runs::aligned>);
-      case Runs::shifted:
-        if (kHasShiftedSplits<Op> || plan.splits == 1) return go(reduce_runs<Op, Runs::shifted>);
+      case Runs::shifted_rows: return go(reduce_runs<Op, Runs::shifted_rows>);
+      case Runs::shifted_splits:
+        if constexpr (kHasShiftedSplits<Op>) return go(reduce_runs<Op, Runs::shifted_splits>);
         break;
     }
   }

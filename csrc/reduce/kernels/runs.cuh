@@ -10,9 +10,12 @@
 namespace xgemm::reduce {
 
 /// Layouts of reduce_runs, whose rows are evenly spaced: whole vectors at multiples of 16 bytes (few_lanes: less than a warp
-/// shares a row), or any number of elements at any address (shifted; rows of several splits may lie anywhere and consist of
-/// several runs). none: any other layout.
-enum class Runs : std::uint8_t { none, aligned, few_lanes, shifted };
+/// shares a row), or any number of elements at any address, of one split (shifted_rows) or several (shifted_splits; these rows
+/// may lie anywhere and consist of several runs). none: any other layout.
+enum class Runs : std::uint8_t { none, aligned, few_lanes, shifted_rows, shifted_splits };
+
+template <Runs kRuns>
+inline constexpr bool kIsShifted = kRuns == Runs::shifted_rows || kRuns == Runs::shifted_splits;
 
 /// Other operators read few lanes' rows in the kernel for aligned rows, nearly as fast.
 template <class Op>
@@ -35,8 +38,8 @@ inline constexpr int kRunBlocks = [] {
   const bool large_of_half = std::is_same_v<T, half> && sizeof(typename Op::State) > 4;
   const int aligned = large_of_half && !Op::kOrdered ? kHalfRowBlocks : kRowBlocks<Op>;
   // Byte shifts take registers too.
-  const bool more = !std::is_same_v<typename Op::Extra, NoExtra> || (Op::kFindsLater && sizeof(T) == 4);
-  return kRuns == Runs::shifted && more ? aligned - 1 : aligned;
+  const bool more = !std::is_same_v<typename Op::Extra, NoExtra> || large_of_half || (Op::kFindsLater && sizeof(T) == 4);
+  return kRuns == Runs::shifted_rows && more ? aligned - 1 : aligned;
 }();
 
 /// Where the items of a CTA lie: short rows (`whole`), or splits of one row.
@@ -49,7 +52,7 @@ struct RunItems {
   int items;
   bool whole;
 
-  __device__ __forceinline__ bool several_runs() const { return kRuns == Runs::shifted && plan.splits_per_run > 0; }
+  __device__ __forceinline__ bool several_runs() const { return kRuns == Runs::shifted_splits && plan.splits_per_run > 0; }
   /// A split's index within its run.
   __device__ __forceinline__ std::int64_t in_run(int item) const {
     const std::int64_t split = first + item;
@@ -66,7 +69,7 @@ struct RunItems {
     return static_cast<int>(whole ? plan.full : min(plan.split_vectors, plan.full - in_run(item) * plan.split_vectors));
   }
   /// Elements of a run after its last whole vector.
-  __device__ __forceinline__ int rest() const { return kRuns == Runs::shifted ? static_cast<int>(plan.run % kWidth) : 0; }
+  __device__ __forceinline__ int rest() const { return kIsShifted<kRuns> ? static_cast<int>(plan.run % kWidth) : 0; }
   __device__ __forceinline__ int rest(int item) const {
     const std::int64_t last = (several_runs() ? plan.splits_per_run : plan.splits) - 1;
     return item < items && (whole || in_run(item) == last) ? rest() : 0;
@@ -80,8 +83,8 @@ __global__ void __launch_bounds__(kRowThreads, (kRunBlocks<Op, kRuns>))
   using T = typename Op::T;
   using State = typename Op::State;
   constexpr int kWidth = Pack<T>::kCount;
-  constexpr bool kShifted = kRuns == Runs::shifted, kSplits = kRuns == Runs::aligned || (kShifted && kHasShiftedSplits<Op>);
-  constexpr bool kWarp = kRuns == Runs::aligned && kHasFewLanes<Op>;  // all of its lanes
+  constexpr bool kShifted = kIsShifted<kRuns>, kSplits = kRuns == Runs::aligned || kRuns == Runs::shifted_splits;
+  constexpr bool kWarp = kRuns == Runs::shifted_splits || (kRuns == Runs::aligned && kHasFewLanes<Op>);  // all of its lanes
   extern __shared__ uint4 shared[];
   State* const states = reinterpret_cast<State*>(shared);
   __shared__ ptx::Barrier arrived;
@@ -97,12 +100,12 @@ __global__ void __launch_bounds__(kRowThreads, (kRunBlocks<Op, kRuns>))
   // If addresses matter, the short rows of a warp are eight rows apart, so that all have the same misalignment.
   const int in_warp = (thread % kWarpSize) >> log2_lanes, apart = kShifted ? kRowWarps : 1;
   const int team = kShifted ? in_warp * kRowWarps + thread / kWarpSize : thread >> log2_lanes;
-  const bool whole = !kSplits || plan.splits == 1;
+  const bool whole = !kSplits || (kRuns == Runs::aligned && plan.splits == 1);
   const auto [row, first, items] = work_of_cta(plan, whole);
   State* const kept_states = place_of_states(plan, states, partials, row, first);
   const std::int64_t row_pitch = plan.kept.stride[0], pitch = whole ? row_pitch : plan.split_vectors * kWidth;
   IndexMap::Pair at{row * row_pitch, row};
-  if (kShifted && !whole) at = plan.kept.offsets(row);
+  if constexpr (kRuns == Runs::shifted_splits) at = plan.kept.offsets(row);
   const RunItems<T, kRuns> run{plan, in + at.in, first, pitch, items, whole};
   const T* base = run.base(team);
 
