@@ -9,7 +9,8 @@ namespace xgemm::attention {
 struct MmaArguments : TileArguments {
   struct Operand {
     const void* data;
-    std::int64_t outer, inner, head, row;  ///< strides in elements; `head`: of query heads in their group
+    std::int64_t outer, inner, head, row;      ///< strides in elements; `head`: of query heads in their group
+    std::uint32_t outer_vectors, row_vectors;  ///< of sequences' keys and values: strides in 16 bytes
   } queries, keys, values;
   int d;
   int own_splits;    ///< splits that a CTA computes: 1, or all

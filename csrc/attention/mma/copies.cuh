@@ -97,23 +97,31 @@ struct TileCopies {
 };
 
 /// The same of a sequence's keys or values, which may lie in pages. Eight threads share a row: 128 bytes at a time are whole
-/// cache lines, and a thread has few rows to find.
-template <int kKeys, int kColumns, int kThreads = kMmaThreads>
+/// cache lines, and a thread has few rows to find. `kHolds`: what a thread's copies have in common is in registers, not found
+/// each time.
+template <int kKeys, int kColumns, int kThreads = kMmaThreads, bool kHolds = false>
 struct SequenceCopies {
   static constexpr int kPieces = kColumns / 8, kAcross = 8, kDown = kThreads / kAcross;  // kDown rows at a time
-  static_assert(kKeys % kDown == 0);
+  static_assert(kDown % 8 == 0 && kKeys % kDown == 0);
 
   const MmaArguments::Operand& x;
   const int& columns;
   const Sequences& sequences;
   const SequenceTile& tile;  ///< in shared memory
+  // kHolds: where the sequence's entries of the table begin, and the thread's piece of the head's first row of the first page.
+  const int* entries = nullptr;
+  const char* head = nullptr;
 
   __device__ __forceinline__ SequenceCopies(const WithSequences<MmaArguments>& g, const MmaArguments::Operand& operand,
                                             const SequenceTile& of_tile, const int& columns)
-      : x(operand), columns(columns), sequences(g.sequences), tile(of_tile) {}
+      : x(operand), columns(columns), sequences(g.sequences), tile(of_tile) {
+    if constexpr (kHolds)
+      entries = sequences.table + tile.sequence * sequences.table_step,
+      head = static_cast<const char*>(x.data) + 2 * tile.inner * x.inner + 16 * piece();
+  }
 
-  static __device__ __forceinline__ int row() { return thread_index() / kAcross; }
-  static __device__ __forceinline__ int piece() { return thread_index() % kAcross; }
+  static __device__ __forceinline__ int row() { return static_cast<int>(static_cast<unsigned>(thread_index()) / kAcross); }
+  static __device__ __forceinline__ int piece() { return static_cast<int>(static_cast<unsigned>(thread_index()) % kAcross); }
 
   /// Where a key lies. `page`: of the cache; negative: it is zeros.
   struct Place {
@@ -124,20 +132,27 @@ struct SequenceCopies {
     if (sequences.table != nullptr) {
       const int index = sequences.page_rows.divide(key);
       place.row = key - index * static_cast<int>(sequences.page_rows.divisor);
-      place.page = key < sk ? __ldg(sequences.table + tile.sequence * sequences.table_step + index) : -1;
+      place.page = key < sk ? __ldg((kHolds ? entries : sequences.table + tile.sequence * sequences.table_step) + index) : -1;
     }
     if (key >= sk || static_cast<unsigned>(place.page) >= static_cast<unsigned>(sequences.pages)) place.page = -1;
     return place;
   }
   /// Issues the thread's copies of a row of the tile.
   __device__ __forceinline__ void issue_row(unsigned char* slot, int of_tile, const Place& place) const {
-    const char* const from =
-        static_cast<const char*>(x.data) + 2 * (tile.inner * x.inner + place.page * x.outer + place.row * x.row) + 16 * piece();
+    const char* from = nullptr;
+    if constexpr (kHolds)
+      from = head + 16 * (std::uint64_t{static_cast<std::uint32_t>(place.page)} * x.outer_vectors +
+                          std::uint64_t{static_cast<std::uint32_t>(place.row)} * x.row_vectors);
+    else
+      from =
+          static_cast<const char*>(x.data) + 2 * (tile.inner * x.inner + place.page * x.outer + place.row * x.row) + 16 * piece();
     const int right = place.page >= 0 ? columns / 8 - piece() : 0;
 #pragma unroll
     for (int across = 0; across < kPieces; across += kAcross)
       if (kPieces % kAcross == 0 || across + piece() < kPieces)
-        cp_async_or_zeros(slot + Swizzle<kColumns>::at(of_tile, across + piece()), from + 16 * across, across < right);
+        cp_async_or_zeros(slot + (kHolds ? Swizzle<kColumns>::at(of_tile, piece()) + 16 * across
+                                         : Swizzle<kColumns>::at(of_tile, across + piece())),
+                          from + 16 * across, across < right);
   }
   __device__ __forceinline__ void issue_whole_or_not(unsigned char* slot, int first, int sk) const {
 #pragma unroll 1
@@ -152,11 +167,11 @@ __device__ __forceinline__ void issue_both(const TileCopies<kKeys, kColumns>& ke
                                            unsigned char* value_slot, int first, int sk) {
   keys.issue(slot, first, sk), values.issue(value_slot, first, sk);
 }
-template <int kKeys, int kColumns, int kValueColumns>
-__device__ __forceinline__ void issue_both(const SequenceCopies<kKeys, kColumns>& keys,
-                                           const SequenceCopies<kKeys, kValueColumns>& values, unsigned char* slot,
-                                           unsigned char* value_slot, int first, int sk) {
-#pragma unroll 2
+template <int kKeys, int kColumns, int kValueColumns, bool kHolds>
+__device__ __forceinline__ void issue_both(const SequenceCopies<kKeys, kColumns, kMmaThreads, kHolds>& keys,
+                                           const SequenceCopies<kKeys, kValueColumns, kMmaThreads, kHolds>& values,
+                                           unsigned char* slot, unsigned char* value_slot, int first, int sk) {
+#pragma unroll(kHolds ? kKeys / keys.kDown : 2)
   for (int down = 0; down < kKeys; down += keys.kDown) {
     const int of_tile = keys.row() + down;
     const auto place = keys.find(first + of_tile, sk);
@@ -165,8 +180,8 @@ __device__ __forceinline__ void issue_both(const SequenceCopies<kKeys, kColumns>
 }
 
 /// The copies of an instance.
-template <Masking kMasking, int kKeys, int kColumns, int kThreads = kMmaThreads>
-using CopiesOf = std::conditional_t<kMasking == Masking::sequences, SequenceCopies<kKeys, kColumns, kThreads>,
+template <Masking kMasking, int kKeys, int kColumns, int kThreads = kMmaThreads, bool kHolds = false>
+using CopiesOf = std::conditional_t<kMasking == Masking::sequences, SequenceCopies<kKeys, kColumns, kThreads, kHolds>,
                                     TileCopies<kKeys, kColumns, kThreads>>;
 
 /// A lane's offset for an ldmatrix of 16 rows at pieces 2 i and 2 i + 1 of such a tile: four 8 x 8 matrices, in order of rows

@@ -33,8 +33,9 @@ __global__ void __launch_bounds__(kMmaThreads, kMmaTiles[kIndex].ctas)
   const int splits = mma_gathers(kTile) && kMasking == Masking::edges ? g.own_splits : 1;
   const SplitMask<kKeys, kMasking> split_mask(g, tile);
   SplitWalk<kKeys, kMasking> ahead(g, tile, split_mask, splits);
-  const CopiesOf<kMasking, kKeys, kTile.head_size> keys(g, g.keys, tile, g.d);
-  const CopiesOf<kMasking, kKeys, kTile.value_size> values(g, g.values, tile, g.dv);
+  constexpr bool kHolds = kTile.head_size <= 128;  // registers
+  const CopiesOf<kMasking, kKeys, kTile.head_size, kMmaThreads, kHolds> keys(g, g.keys, tile, g.d);
+  const CopiesOf<kMasking, kKeys, kTile.value_size, kMmaThreads, kHolds> values(g, g.values, tile, g.dv);
   const auto copy = [&](int slot) {
     if (ahead.valid()) {
       unsigned char* const to = attention_ring + slot * kStageBytes;

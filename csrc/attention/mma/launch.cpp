@@ -34,9 +34,12 @@ void launch_mma(const Plan& plan, const Arguments& a, void* counters, void* memo
 void launch_mma(const SequencePlan& plan, const Arguments& a, const Sequences& sequences, void* memory, cudaStream_t stream) {
   WithSequences<MmaArguments> g{};
   fill_mma_arguments(g, plan.tiles, a, nullptr, memory, stream);
-  const auto of_pages = [&](const Operand& x) { return sequences.key_offsets == nullptr ? x.batch[0] : 0; };
-  g.keys.outer = of_pages(a.key), g.values.outer = of_pages(a.value);  // whatever the number of sequences
-  g.own_splits = 1, g.alone = plan.tiles.alone;
+  const auto set_strides = [&](MmaArguments::Operand& to, const Operand& x) {
+    to.outer = sequences.key_offsets == nullptr ? x.batch[0] : 0;  // whatever the number of sequences
+    to.outer_vectors = static_cast<std::uint32_t>(to.outer / 8), to.row_vectors = static_cast<std::uint32_t>(x.row / 8);
+  };
+  set_strides(g.keys, a.key), set_strides(g.values, a.value);
+  g.own_splits = 1;
   const WithSequences<TileArguments> of_tiles = sequence_arguments(plan, g, sequences, memory, stream);
   g.sequences = of_tiles.sequences, g.schedule = of_tiles.schedule;
   (a.dtype == DType::f16 ? launch_mma_sequences_half : launch_mma_sequences_bf16)(

@@ -24,10 +24,6 @@ bool gathers(const Plan& plan, int sm_count) {
   return plan.tiles > slots - slots / 16 && keep_memory_busy(plan.tiles, slots, sm_count);
 }
 
-bool may_be_alone(const Plan& plan, int sm_count, std::int64_t shared_bytes) {
-  return plan.tiles <= sm_count && kMmaAloneBytes + mma_static_bytes(plan.info(), false) <= shared_bytes;
-}
-
 }  // namespace
 
 std::optional<Plan> plan_few_rows(Problem problem, std::int64_t shared_bytes) {
@@ -39,7 +35,8 @@ std::optional<Plan> plan_few_rows(Problem problem, std::int64_t shared_bytes) {
   if (mma_shared_bytes(plan->info(), masked) + mma_static_bytes(plan->info(), masked) > shared_bytes) return {};
   if (masked && plan->split_tiles > kMmaMaskTiles) return {};
   if (gathers(*plan, problem.sm_count))
-    plan->own_splits = std::exchange(plan->splits, 1), plan->alone = may_be_alone(*plan, problem.sm_count, shared_bytes);
+    plan->own_splits = std::exchange(plan->splits, 1),
+    plan->alone = plan->tiles <= problem.sm_count && kMmaAloneBytes + mma_static_bytes(plan->info(), false) <= shared_bytes;
   plan->ctas = static_cast<int>(plan->items());
   plan->mask_tiles = 0;  // each CTA looks at its split's mask
   plan->through_memory = plan->splits > 1;
@@ -47,11 +44,8 @@ std::optional<Plan> plan_few_rows(Problem problem, std::int64_t shared_bytes) {
 }
 
 std::optional<SequencePlan> plan_mma_sequences(const Problem& problem, const Sequences& sequences, std::int64_t shared_bytes) {
-  if (const std::optional<Plan> few = plan_few_rows(problem, shared_bytes)) {
-    std::optional<SequencePlan> plan = plan_sequences(problem, sequences, *few, SequenceKernel::few_rows);
-    if (plan) plan->tiles.alone = may_be_alone(plan->tiles, problem.sm_count, shared_bytes);
-    return plan;
-  }
+  if (const std::optional<Plan> plan = plan_few_rows(problem, shared_bytes))
+    return plan_sequences(problem, sequences, *plan, SequenceKernel::few_rows);
   if (const std::optional<Plan> plan = plan_many_rows(problem, shared_bytes))
     return plan_sequences(problem, sequences, *plan, SequenceKernel::many_rows);
   return {};

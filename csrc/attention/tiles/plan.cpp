@@ -98,7 +98,8 @@ Problem sequence_problem(Problem p, const Sequences& s) {
 }
 
 std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s, const Plan& tiles, SequenceKernel kernel) {
-  constexpr std::int64_t kEqualKeys = 2048;  // up to so many, sequences are split alike: a list takes longer than it saves
+  constexpr std::int64_t kWaves = 2;         // of a list's splits: more have more beginnings, fewer leave SMs idle at the end
+  constexpr std::int64_t kEqualKeys = 2048;  // up to so many, or in one wave, sequences are split alike: a list takes 7 us
   SequencePlan plan{.tiles = tiles};
   SequenceSchedule& order = plan.schedule;
   const std::int64_t heads = p.batches / s.count * p.group / tiles.packed, slots = std::int64_t{p.sm_count} * tiles.info().ctas;
@@ -112,13 +113,11 @@ std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s,
                      (kernel == SequenceKernel::few_rows || (kernel == SequenceKernel::many_rows && rows * heads < slots));
   order.tile_keys = tiles.info().keys, order.least_tiles = split ? static_cast<int>(least) : 0;
   order.heads = ShortDivider::of(heads);
-  order.wave = static_cast<int>(std::max<std::int64_t>(slots / heads, 1));
-  plan.listed = kernel == SequenceKernel::persistent || !one_each || (s.count > 1 && s.max_k > kEqualKeys);
-  // One wave, without a merge if that leaves few SMs idle.
-  const bool fills = 10 * heads * s.count > 9 * p.sm_count;
-  const std::int64_t equal = split && !fills ? std::min(ceil_div(key_tiles, least), slots / (heads * s.count)) : 1;
+  order.list_splits = std::max<std::int64_t>(kWaves * slots / heads, 1);
+  const std::int64_t equal = split ? std::clamp<std::int64_t>(slots / (heads * s.count), 1, ceil_div(key_tiles, least)) : 1;
+  plan.listed = kernel == SequenceKernel::persistent || !one_each || (equal == 1 && s.count > 1 && s.max_k > kEqualKeys);
   order.splits = ShortDivider::of(equal);
-  const std::int64_t entries = plan.listed ? rows + (split ? std::int64_t{kListWaves} * order.wave : 0) : s.count * equal;
+  const std::int64_t entries = plan.listed ? rows + (split ? order.list_splits : 0) : s.count * equal;
   plan.tiles.tiles = entries * heads, plan.tiles.splits = 1, plan.tiles.own_splits = 1, plan.tiles.first_split = 0;
   if (plan.tiles.tiles > kInt - 2 * slots || plan.tiles.merged_rows() / 4 > kInt) return {};
   order.entries = static_cast<int>(entries);

@@ -3,8 +3,7 @@
 //   CTA        one. A thread reads a sequence's lengths; then each warp writes the items of one sequence after another.
 //   Order      sequences with the most keys first; of a sequence the last tile of rows first, as its keys may reach furthest, and
 //              a tile's splits side by side. Tiles of one sequence follow each other, so that they share keys in L2.
-//   Splits     a split's length depends on all sequences: one wave of items of at most that many tiles of keys or, if a long
-//              sequence would then keep the others waiting, items for several waves.
+//   Splits     list_splits in all beside the tiles, so a split's length depends on all sequences.
 //   End        behind all entries, an item whose `sequence` is the number of those that exist.
 //   Floor      latency: three passes over the lengths.
 #pragma once
@@ -15,40 +14,13 @@ namespace xgemm::attention {
 
 inline constexpr int kListThreads = 1024;
 
-/// A sum over the CTA, in all threads. `memory`: a number per warp.
+/// A sum over the CTA, in all threads. `memory`: of a number per warp.
 __device__ __forceinline__ unsigned long long sum_of_cta(unsigned long long x, unsigned long long* memory) {
   x = warp_reduce(x, [](unsigned long long a, unsigned long long b) { return a + b; });
-  __syncthreads();  // all have read the previous sum
   if (threadIdx.x % kWarpSize == 0) memory[threadIdx.x / kWarpSize] = x;
   __syncthreads();
   x = memory[threadIdx.x % kWarpSize];
   return warp_reduce(x, [](unsigned long long a, unsigned long long b) { return a + b; });
-}
-
-/// Tiles of keys of a split, for so many in all. `describe` a sequence, as its thread does: its last row, and `tiles`.
-template <class Describe>
-__device__ __forceinline__ int split_length(const WithSequences<TileArguments>& g, unsigned long long work,
-                                            const Describe& describe, const int& tiles, unsigned long long* memory) {
-  constexpr int kItem = 2;  // the beginning and the end of an item take as long as two tiles of keys
-  const auto ceil_div = [](auto a, auto b) { return static_cast<int>((a + b - 1) / b); };
-  const int wave = static_cast<int>(g.schedule.wave), least = g.schedule.least_tiles;
-  const auto split_for = [&](int items) { return max(least, ceil_div(work, static_cast<unsigned long long>(items))); };
-  const SequenceItem mine = describe(static_cast<int>(threadIdx.x));
-  const unsigned rows = static_cast<unsigned>(mine.row / g.tile_rows + 1);
-  const auto items = [&](int split) { return static_cast<int>(sum_of_cta(rows * max(1, ceil_div(tiles, split)), memory)); };
-  int low = split_for(wave), high = max(low, g.sequences.max_k / g.schedule.tile_keys + 1);  // one wave: low <= length <= high
-  if (g.sequences.count > kListThreads || items(high) > wave) return split_for(2 * wave);
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (items(middle) <= wave)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  const int several = split_for(kListWaves * wave);
-  const auto time =
-      ceil_div(work + static_cast<unsigned long long>(kItem * items(several)), static_cast<unsigned long long>(wave));
-  return low + kItem <= time + several / 2 ? low : several;
 }
 
 __global__ void __launch_bounds__(kListThreads)
@@ -79,7 +51,11 @@ __global__ void __launch_bounds__(kListThreads)
     const SequenceItem item = describe(i);
     work += static_cast<unsigned long long>(item.row / g.tile_rows + 1) * static_cast<unsigned>(tiles);
   }
-  const int split = g.schedule.least_tiles > 0 ? split_length(g, sum_of_cta(work, sums), describe, tiles, sums) : 0;
+  int split = 0;  // tiles of keys
+  if (g.schedule.least_tiles > 0) {
+    const auto fair = (sum_of_cta(work, sums) + g.schedule.list_splits - 1) / g.schedule.list_splits;
+    split = max(g.schedule.least_tiles, static_cast<int>(fair));
+  }
   int shift = 0;  // to the index in `places`
   while ((g.sequences.max_k / g.schedule.tile_keys >> shift) >= kListThreads) ++shift;
   const auto splits_of = [&] { return split > 0 ? max(1, (tiles + split - 1) / split) : 1; };

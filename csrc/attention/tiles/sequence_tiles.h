@@ -37,8 +37,6 @@ struct alignas(16) SequenceItem {
   int query_row, key_row;  ///< of the packed query and keys: the sequence's first
 };
 
-inline constexpr int kListWaves = 4;  ///< a list splits keys for at most so many waves of items
-
 /// Which items there are: those of all heads of an entry are adjacent.
 struct SequenceSchedule {
   const SequenceItem* list =
@@ -48,7 +46,7 @@ struct SequenceSchedule {
   ShortDivider splits = {};  ///< without a list: entries of a sequence, which has one tile of rows
   int least_tiles = 0;       ///< tiles of keys of a split, at least; 0: keys are not split
   int tile_keys = 0;
-  int wave = 0;  ///< of a list: entries whose items, of all heads, run at a time
+  std::int64_t list_splits = 0;  ///< splits that a list should have, beside one for each tile
 };
 
 /// The arguments of a kernel of Masking::sequences.
