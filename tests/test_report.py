@@ -86,8 +86,11 @@ def test_a_figure_stands_within_a_text(project: Path) -> None:
         (folder / gpu).mkdir(exist_ok=True)
         scaled = [row | {"us": factor * row["us"]} for row in rows]
         (folder / gpu / "lab_sgemm.json").write_text(results.dump({"op": "lab_sgemm", "gpu": gpu, "rows": scaled}))
+    counted = [{"case": f"call {i}", "counters": {"cycles": 100 * i}, "document": ""} for i in (1, 2)]
+    (folder / "nvidia_h200" / "lab_counters.json").write_text(results.dump({"op": "lab_counters", "rows": counted}))
     found = tables.Results.read(folder / "nvidia_h200")
     figures = {
+        "counters; cycles; call 2; over call 1; .1f": "2.0",
         "sgemm; us; step 1; n=1024; .1f": "50.0",
         "sgemm; us; peer; n=1024; over step 1; .0%": "120%",
         "sgemm; us; step 1; n=2048; over n=1024; .1f": "16.0",
