@@ -519,18 +519,18 @@ COUNTERS = {
 
 
 def lab_counters(results: Results) -> str:
-    """What the first GPU with counters counted in each prepared call, beside the documents' figures."""
-    found = lab_documents("lab_counters", results)
-    if not found:
-        return "Not counted yet.\n"
-    document = found[0][1]
-    table = []
-    for row in document["rows"]:
-        counted = row["counters"]
-        cells = [f"{counted[key] / unit:{spec}}" if key in counted else "" for key, (_, unit, spec) in COUNTERS.items()]
-        table.append([row["case"], *cells, row["document"]])
-    header = ["call", *(heading for heading, *_ in COUNTERS.values()), "document"]
-    return f"{provenance(document)}.\n\n" + markdown(header, table)
+    """What each GPU counted in the prepared calls, beside the documents' figures; no column that no call fills."""
+    tables = []
+    for _, document in lab_documents("lab_counters", results):
+        counted = [key for key in COUNTERS if any(key in row["counters"] for row in document["rows"])]
+        table = []
+        for row in document["rows"]:
+            values = [(row["counters"].get(key), *COUNTERS[key][1:]) for key in counted]
+            cells = ["" if value is None else f"{value / unit:{spec}}" for value, unit, spec in values]
+            table.append([row["case"], *cells, row["document"]])
+        header = ["call", *(COUNTERS[key][0] for key in counted), "document"]
+        tables.append(f"{provenance(document)}.\n\n" + markdown(header, table))
+    return "\n".join(tables) or "Not counted yet.\n"
 
 
 def lab_gpus(found: dict[str, list[tuple[str, dict]]], results: Results) -> list[str]:
@@ -545,7 +545,7 @@ def lab_figure(spec: str, results: Results) -> str:
 
     Experiment, field and format, and between them what the row is: its contender, values of its fields or its shape's.
     ``over``: divided by the same field of the row that differs in this; ``times``: a factor. ``h100/sgemm``: on the
-    first GPU whose folder has this in its name.
+    first GPU whose folder has this in its name. ``counters; l2_percent; sgemm_01; .0f``: a counter of a prepared call.
     """
     first, field, *words, form = [word.strip() for word in spec.split(";")]
     gpu, _, experiment = first.rpartition("/")
@@ -565,7 +565,10 @@ def lab_figure(spec: str, results: Results) -> str:
             wanted |= field_of_row
     if not documents:
         return "not measured yet"
-    rows = documents[0]["rows"]
+    rows = [
+        {"contender": row["case"], "shape": {}} | row["counters"] if "counters" in row else row
+        for row in documents[0]["rows"]
+    ]
     value = need(rows, **wanted)[field] * factor
     return format(value / need(rows, **other)[field] if other else value, form)
 

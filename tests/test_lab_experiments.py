@@ -201,6 +201,7 @@ def test_experiment_runs_concludes_and_draws(on_cpu, name, tmp_path):
         ("bandwidth", "read_rate", lambda x, *rest: x + 1),
         ("registers", "register_bound", lambda x, *rest: x + 1),
         ("roofline", "intensity", lambda x, steps: x + 1),
+        ("roofline", "window_sum", lambda x, *rest: x),
         ("transpose", "transpose", lambda x, variant: x),
         ("softmax", "softmax", lambda x, variant: torch.softmax(x, 0)),
         ("attention", "attention", lambda q, k, v, **_: v),

@@ -86,8 +86,11 @@ def test_a_figure_stands_within_a_text(project: Path) -> None:
         (folder / gpu).mkdir(exist_ok=True)
         scaled = [row | {"us": factor * row["us"]} for row in rows]
         (folder / gpu / "lab_sgemm.json").write_text(results.dump({"op": "lab_sgemm", "gpu": gpu, "rows": scaled}))
+    counted = [{"case": f"call {i}", "counters": {"cycles": 100 * i}, "document": ""} for i in (1, 2)]
+    (folder / "nvidia_h200" / "lab_counters.json").write_text(results.dump({"op": "lab_counters", "rows": counted}))
     found = tables.Results.read(folder / "nvidia_h200")
     figures = {
+        "counters; cycles; call 2; over call 1; .1f": "2.0",
         "sgemm; us; step 1; n=1024; .1f": "50.0",
         "sgemm; us; peer; n=1024; over step 1; .0%": "120%",
         "sgemm; us; step 1; n=2048; over n=1024; .1f": "16.0",
@@ -123,6 +126,18 @@ def test_groups_of_cases_have_geomean_percentile_and_worst(project: Path) -> Non
     ]
     page = (project / "docs" / "all.md").read_text()
     assert "| matmul, bfloat16, unaligned | 1 | 0.75 |" in page and "| matmul, bfloat16 |" not in page
+
+
+def test_every_gpu_has_its_counters(project: Path) -> None:
+    folder = project / "benchmarks" / "results"
+    for gpu, counted in (("nvidia_h200", {"cycles": 5}), ("nvidia_h100", {"l2_percent": 7, "registers": 32})):
+        (folder / gpu).mkdir(exist_ok=True)
+        document = json.loads((folder / "nvidia_h200" / "matmul.json").read_text())
+        rows = [{"case": "sgemm_01", "counters": counted, "document": ""}]
+        (folder / gpu / "lab_counters.json").write_text(results.dump(document | {"rows": rows}))
+    text = tables.lab_counters(tables.Results.read(folder / "nvidia_h200"))
+    assert "| call | cycles | document |" in text and "| sgemm_01 | 5 |" in text
+    assert "| call | L2 % | registers | document |" in text and "| sgemm_01 | 7 | 32 |" in text
 
 
 # ---- the committed results -------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Plots made from rows, one function an experiment; each fills a matplotlib figure."""
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,8 @@ def sgemm(rows: list[Row], figure: "Figure") -> None:
 def tensor(rows: list[Row], figure: "Figure") -> None:
     axes = figure.subplots()
     _lines(axes, rows, lambda r: r["shape"]["n"], lambda r: r["tflops"])
-    _finish(axes, "n (square, bf16)", "TFLOP/s")
+    _finish(axes, "n (square, bf16)", "TFLOP/s", legend=False)
+    _beside(figure, axes)
 
 
 def fp32(rows: list[Row], figure: "Figure") -> None:
@@ -149,8 +151,12 @@ def reduction(rows: list[Row], figure: "Figure") -> None:
 
 def transpose(rows: list[Row], figure: "Figure") -> None:
     axes = figure.subplots()
-    _lines(axes, rows, lambda r: r["shape"]["n"], lambda r: r["gbps"])
-    _finish(axes, "n (square, fp32)", "GB/s of 8 bytes an element", legend=False)
+    places = {n: i for i, n in enumerate(sorted({r["shape"]["n"] for r in rows}))}
+    _lines(axes, rows, lambda r: places[r["shape"]["n"]], lambda r: r["gbps"])
+    axes.set_xticks(list(places.values()), [f"{n:,}" for n in places])
+    _finish(
+        axes, "n (square, fp32; an odd n has unaligned rows)", "GB/s of 8 bytes an element", log_x=False, legend=False
+    )
     _beside(figure, axes)
 
 
@@ -188,6 +194,7 @@ def attention(rows: list[Row], figure: "Figure") -> None:
         _finish(peak, "S", "memory of a call, MiB" if first else "", log_y=True, legend=False)
         rate.set_title(kind, fontsize=9)
         peak.set_xticks(sorted({r["shape"]["s"] for r in rows}))
+        peak.tick_params("x", labelsize=7)
     _beside(figure, *panels.flat)
 
 
@@ -296,16 +303,19 @@ def quantisation(rows: list[Row], figure: "Figure") -> None:
 
 
 def padding(rows: list[Row], figure: "Figure") -> None:
-    names = list(dict.fromkeys(r["case"].partition(",")[0] for r in rows))
-    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        found = [
-            r | {"contender": r["contender"].partition(" to")[0]} for r in rows if r["case"].startswith(f"{name},")
-        ]
-        places = {k: i for i, k in enumerate(sorted({r["shape"]["k"] for r in found}))}
-        _lines(axes, found, lambda r, places=places: places[r["shape"]["k"]], lambda r: r["tflops"])
-        axes.set_xticks(list(places.values()), [str(k) for k in places], rotation=60, fontsize=7)
+    rows = [r | {"contender": r["contender"].partition(" to")[0]} for r in rows]
+    names, styles = list(dict.fromkeys(r["case"].partition(",")[0] for r in rows)), _styles(rows)
+    panels = figure.subplots(1, len(names), squeeze=False)[0]
+    for axes, name in zip(panels, names, strict=True):
+        found = {(r["contender"], r["shape"]["k"]): r["tflops"] for r in rows if r["case"].startswith(f"{name},")}
+        ks = sorted({k for _, k in found})
+        for contender in (c for c in styles if any(c == of for of, _ in found)):
+            rates = [found.get((contender, k), math.nan) for k in ks]  # a line ends where a product is refused
+            axes.plot(range(len(ks)), rates, **{"marker": "."} | styles[contender], markersize=4, label=contender)
+        axes.set_xticks(range(len(ks)), [str(k) for k in ks], rotation=60, fontsize=7)
         axes.set_title(name, fontsize=9)
-        _finish(axes, "k", "TFLOP/s" if name == names[0] else "", log_x=False)
+        _finish(axes, "k", "TFLOP/s" if name == names[0] else "", log_x=False, legend=False)
+    _beside(figure, *panels)
 
 
 def latency(rows: list[Row], figure: "Figure") -> None:
@@ -391,6 +401,7 @@ def spilling(rows: list[Row], figure: "Figure") -> None:
     time.plot(x, [r["us"] / first["us"] for r in found], "o-")
     for r in found:
         time.annotate(f"{r['spilled']} B", (r["shape"]["limit"], r["us"] / first["us"]), (3, 4), fontsize=7, **OFFSET)
+    time.margins(y=0.1)
     _finish(time, "", "time over that without spills\n(beside: bytes spilled)", log_x=False)
     share.plot(x, [r["occupancy"] for r in found], "s:", color="0.4")
     _finish(share, "registers a thread at most", "occupancy", log_x=False)
@@ -416,16 +427,14 @@ def roofline(rows: list[Row], figure: "Figure") -> None:
             first.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, label=f"measured, {dtype}")
             line = [(r["intensity"], r["attainable_tflops"]) for r in sweep if r.get("attainable_tflops")]
             first.plot(*zip(*line, strict=True), ":", color=colour, label=f"datasheet, {dtype}")
-    named: list[float] = []  # rates of products, whose names would lie on each other
-    for r in rows:
-        if r["case"] == "kernels of the ladders" and r["tflops"]:
-            first.plot(r["intensity"], r["tflops"], "k.", markersize=5)
-            if any(abs(r["tflops"] / rate - 1) < 0.3 for rate in named):
-                continue
-            named += [r["tflops"]] if r["contender"].startswith("SGEMM") else []
-            right = r["intensity"] > 64  # to the left of what stands at the right edge
-            place = {"xytext": (-4 if right else 4, -2), "ha": "right" if right else "left"}
-            first.annotate(r["contender"], (r["intensity"], r["tflops"]), fontsize=6, **place, **OFFSET)
+    named: list[list[Row]] = []  # kernels of one intensity and nearly one rate share a name
+    for r in (r for r in rows if r["case"] == "kernels of the ladders" and r["tflops"]):
+        first.plot(r["intensity"], r["tflops"], "k.", markersize=5)
+        near = [of for of in named if of[0]["intensity"] == r["intensity"] and r["tflops"] < 1.3 * of[0]["tflops"]]
+        near[0].append(r) if near else named.append([r])
+    for of in named:
+        name = ", ".join([of[0]["contender"], *(r["contender"].split()[-1] for r in of[1:])])
+        first.annotate(name, (of[0]["intensity"], of[0]["tflops"]), fontsize=6, xytext=(4, -2), **OFFSET)
     copied = find(rows, "copy", case="kernels of the ladders")
     swept = [r for r in rows if r["dtype"] == "float32" and r.get("intensity") and r["contender"].endswith("steps")]
     if copied and swept:  # a copy has no operations: its rate is a slope
@@ -438,7 +447,10 @@ def roofline(rows: list[Row], figure: "Figure") -> None:
         first.plot((low, high), (y, y), color="0.3" if name in REGIONS else "0.65", linewidth=2)
         left = {"xy": (low, y), "xytext": (-3, -2), "ha": "right"}  # where it ends at the frame
         first.annotate(name, **(left if high > 100 else {"xy": (high, y), "xytext": (3, -2)}), fontsize=6, **OFFSET)
-    _finish(first, "operations a byte (log; grey bars: where kernels and functions lie)", "TFLOP/s", log_y=True)
+    x_label = "operations a byte (log; grey bars: where kernels and functions lie)"
+    _finish(first, x_label, "TFLOP/s", log_y=True, legend=False)
+    first.set_xlim(right=1 << 13)  # room for the products' names
+    first.legend(fontsize=7, loc="center", bbox_to_anchor=(0.55, 0.42))  # between the lines, the products and the bars
     for axes in rest:
         flop, byte, watts, _ = fitted
         found = [r for r in rows if r.get("joules") and r["dtype"] == "float32" and r["tflops"]]
@@ -479,6 +491,7 @@ def coarsening(rows: list[Row], figure: "Figure") -> None:
     for axes, n in zip(figure.subplots(1, len(sizes), squeeze=False)[0], sizes, strict=True):
         found = [r for r in rows if r["shape"]["n"] == n]
         _ratios(axes, [r["contender"] for r in found], found, found[0]["us"])
+        axes.margins(0.2, 0.1)  # room for the figures
         axes.set_title(f"{amount(n)} elements", fontsize=9)
         _finish(axes, "", "time over the plain kernel's" if n == sizes[0] else "", log_x=False)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from torch_ext import device
+from torch_ext.lab.experiments import window_reference
 from torch_ext.lab.measure import Call, Row, close, exact, randn, require, row, time_us
 
 lab = torch.ops.xgemm_lab
@@ -75,6 +76,7 @@ def _marks(n: int, budget: float) -> Iterator[Row]:
     calls: list[tuple[str, Call, int, int]] = [
         ("copy", lambda: lab.concurrent_copy(x, 1024, 1, 4, "full"), 0, 8 * n),
         ("reduction v7", lambda: lab.reduce_sum(x, 7), n - 1, 4 * n),
+        ("window sum 5", lambda: lab.window_sum(x, 5, True), 4 * n, 8 * n),  # a stencil
         ("softmax online4", lambda: lab.softmax(y, "online4"), 5 * n, 8 * n),  # maximum, difference, exp, sum, product
         *(
             (f"SGEMM {step:02}", lambda step=step: lab.sgemm(a, b, step=step), product, bytes_of_product)
@@ -88,6 +90,8 @@ def _marks(n: int, budget: float) -> Iterator[Row]:
             close(call, expected, scale, 2 * MARKED**0.5 + 8, name)
         elif name == "copy":
             exact(call, x, name)
+        elif name == "window sum 5":
+            close(call, window_reference(x.double(), 5), window_reference(x.double().abs(), 5), 5, name)
         elif name == "reduction v7":
             require(bool((call().double() - x.double().sum()).abs() <= 2**-14 * x.abs().sum()), name)
         else:
