@@ -120,8 +120,9 @@ struct SequenceCopies {
       head = static_cast<const char*>(x.data) + 2 * tile.inner * x.inner + 16 * piece();
   }
 
-  static __device__ __forceinline__ int row() { return static_cast<int>(static_cast<unsigned>(thread_index()) / kAcross); }
-  static __device__ __forceinline__ int piece() { return static_cast<int>(static_cast<unsigned>(thread_index()) % kAcross); }
+  using Index = std::conditional_t<kHolds, unsigned, int>;  // a division of either kind, as registers ask
+  static __device__ __forceinline__ int row() { return static_cast<int>(static_cast<Index>(thread_index()) / kAcross); }
+  static __device__ __forceinline__ int piece() { return static_cast<int>(static_cast<Index>(thread_index()) % kAcross); }
 
   /// Where a key lies. `page`: of the cache; negative: it is zeros.
   struct Place {
@@ -139,7 +140,7 @@ struct SequenceCopies {
   }
   /// Issues the thread's copies of a row of the tile.
   __device__ __forceinline__ void issue_row(unsigned char* slot, int of_tile, const Place& place) const {
-    const char* from = nullptr;
+    const char* from;  // without kHolds by expressions that need fewer registers
     if constexpr (kHolds)
       from = head + 16 * (std::uint64_t{static_cast<std::uint32_t>(place.page)} * x.outer_vectors +
                           std::uint64_t{static_cast<std::uint32_t>(place.row)} * x.row_vectors);

@@ -11,7 +11,7 @@ void fill_mma_arguments(MmaArguments& g, const Plan& plan, const Arguments& a, v
                         cudaStream_t stream) {
   fill_arguments(g, plan, a, counters, memory, stream);
   const auto operand = [&](const Operand& x) {
-    return MmaArguments::Operand{x.data, batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row};
+    return MmaArguments::Operand{x.data, batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row, 0, 0};
   };
   g.queries = operand(a.query), g.keys = operand(a.key), g.values = operand(a.value);
   g.d = a.d;
