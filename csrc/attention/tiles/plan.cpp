@@ -114,7 +114,10 @@ std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s,
   order.tile_keys = tiles.info().keys, order.least_tiles = split ? static_cast<int>(least) : 0;
   order.heads = ShortDivider::of(heads);
   order.list_splits = std::max<std::int64_t>(kWaves * slots / heads, 1);
-  const std::int64_t equal = split ? std::clamp<std::int64_t>(slots / (heads * s.count), 1, ceil_div(key_tiles, least)) : 1;
+  // Splits of each sequence: one wave's, or of several sequences, whose lengths differ, two waves' of twice the length.
+  const std::int64_t longest = ceil_div(key_tiles, least), wave = slots / (heads * s.count), two = 2 * slots / (heads * s.count);
+  const std::int64_t equal =
+      split ? std::max({std::min(longest, wave), s.count > 1 ? std::min(longest / 2, two) : 0, std::int64_t{1}}) : 1;
   plan.listed = kernel == SequenceKernel::persistent || !one_each || (equal == 1 && s.count > 1 && s.max_k > kEqualKeys);
   order.splits = ShortDivider::of(equal);
   const std::int64_t entries = plan.listed ? rows + (split ? order.list_splits : 0) : s.count * equal;

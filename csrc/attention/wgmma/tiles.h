@@ -49,13 +49,7 @@ inline constexpr std::array kWgmmaTiles = {
          .sequences = true},  // 6: latent attention's heads
     Tile{
         .head_size = 192, .value_size = 192, .consumers = 2, .keys = 112, .query_slots = 1, .stages = 2, .additive = false},  // 7
-    Tile{.head_size = 256,
-         .value_size = 256,
-         .consumers = 2,
-         .keys = 80,
-         .query_slots = 1,
-         .stages = 2,
-         .additive = false},  // 8
+    Tile{.head_size = 256, .value_size = 256, .consumers = 2, .keys = 80, .query_slots = 1, .stages = 2, .additive = false},  // 8
     Tile{.head_size = 256,
          .value_size = 256,
          .consumers = 2,
