@@ -204,6 +204,16 @@ def test_batch_invariant_bits(sq: int, dtype: torch.dtype) -> None:
         torch.testing.assert_close(other, results[0], rtol=0, atol=0)
 
 
+def test_more_splits_than_a_warp_has_lanes(device: torch.device) -> None:
+    """One sequence and one key head: 78 splits on an H200. A split that is merged twice shows in the log-sum-exp."""
+    q, k, v = (
+        randn(1, rows, heads, 128, dtype=torch.bfloat16, device=device) for rows, heads in ((1, 8), *[(20000, 1)] * 2)
+    )
+    _, lse = with_cache(q, k, v, int32([19990], device))
+    _, expected = stacked(q, [[k[0, :19990], v[0, :19990]]])
+    torch.testing.assert_close(lse.double(), expected, rtol=0, atol=1e-3)
+
+
 @pytest.mark.cuda
 def test_more_than_two_billion_elements() -> None:
     """A page behind element 2^31, and the strides of a cache of such a size."""

@@ -14,7 +14,8 @@
 
 namespace xgemm::attention {
 
-inline constexpr int kMergeWarps = 4, kLoadsTogether = 12;
+inline constexpr int kMergeWarps = 4, kLoadsTogether = 8;
+static_assert(32 % kLoadsTogether == 0, "of the splits whose factors a warp has");
 
 /// Results of splits that are merged one after another, at four columns of a row. `before` and `now`: the factors of the sums
 /// so far and of the split's, for the new maximum.

@@ -99,7 +99,7 @@ Problem sequence_problem(Problem p, const Sequences& s) {
 
 std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s, const Plan& tiles, SequenceKernel kernel) {
   constexpr std::int64_t kWaves = 2;         // of a list's splits: more have more beginnings, fewer leave SMs idle at the end
-  constexpr std::int64_t kEqualKeys = 2048;  // up to so many, or in one wave, sequences are split alike: a list takes 7 us
+  constexpr std::int64_t kEqualKeys = 2048;  // up to so many, sequences are split alike: a list takes 7 us
   SequencePlan plan{.tiles = tiles};
   SequenceSchedule& order = plan.schedule;
   const std::int64_t heads = p.batches / s.count * p.group / tiles.packed, slots = std::int64_t{p.sm_count} * tiles.info().ctas;
@@ -114,11 +114,11 @@ std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s,
   order.tile_keys = tiles.info().keys, order.least_tiles = split ? static_cast<int>(least) : 0;
   order.heads = ShortDivider::of(heads);
   order.list_splits = std::max<std::int64_t>(kWaves * slots / heads, 1);
-  // Splits of each sequence: one wave's, or of several sequences, whose lengths differ, two waves' of twice the length.
+  // Without a list, splits of each sequence: one wave's, or of several, whose lengths differ, two waves' of twice the length.
   const std::int64_t longest = ceil_div(key_tiles, least), wave = slots / (heads * s.count), two = 2 * slots / (heads * s.count);
   const std::int64_t equal =
       split ? std::max({std::min(longest, wave), s.count > 1 ? std::min(longest / 2, two) : 0, std::int64_t{1}}) : 1;
-  plan.listed = kernel == SequenceKernel::persistent || !one_each || (equal == 1 && s.count > 1 && s.max_k > kEqualKeys);
+  plan.listed = kernel == SequenceKernel::persistent || !one_each || (s.count > 1 && s.max_k > kEqualKeys);
   order.splits = ShortDivider::of(equal);
   const std::int64_t entries = plan.listed ? rows + (split ? order.list_splits : 0) : s.count * equal;
   plan.tiles.tiles = entries * heads, plan.tiles.splits = 1, plan.tiles.own_splits = 1, plan.tiles.first_split = 0;
