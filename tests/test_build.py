@@ -542,7 +542,7 @@ OTHER_GPU, NO_GPU = "def test_c(): pytest.skip('another GPU')", "def test_a(): p
 def run_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[dict[str, int], str]]:
     """Runs a file of tests as tools/gpu_tests.py does, without the plugins that happen to be installed."""
     monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
-    environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
 
     def run(body: str, timeout: float = 60) -> tuple[dict[str, int], str]:
         (tmp_path / "test_it.py").write_text(f"import os, pytest, time\n{body}\n")

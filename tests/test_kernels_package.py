@@ -57,7 +57,7 @@ with torch.no_grad():
 try:
     xgemm.linear(x, layer.weight)
 except RuntimeError as error:
-    assert str(error).startswith(sys.argv[2] + "::linear: has no backward"), error
+    assert "::linear: has no backward" in str(error), error
 else:
     raise AssertionError("a gradient is lost in silence")
 with torch.autocast("cpu", torch.bfloat16):
