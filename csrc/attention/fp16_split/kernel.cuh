@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(kSplitTiles[kIndex].threads(), 1)
     attention_fp16_split(const __grid_constant__ SplitArguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using S = SplitShared<kIndex>;
+  static_assert(S::kTile.registers_suffice(Masking::edges));
   extern __shared__ unsigned char memory[];
   const S shared(memory);
   if (threadIdx.x == 32) shared.init_barriers();

@@ -120,7 +120,7 @@ struct SequenceCopies {
       head = static_cast<const char*>(x.data) + 2 * tile.inner * x.inner + 16 * piece();
   }
 
-  using Index = std::conditional_t<kHolds, unsigned, int>;  // a division of either kind, as registers ask
+  using Index = std::conditional_t<kHolds, unsigned, int>;  // signed: more instructions, fewer registers
   static __device__ __forceinline__ int row() { return static_cast<int>(static_cast<Index>(thread_index()) / kAcross); }
   static __device__ __forceinline__ int piece() { return static_cast<int>(static_cast<Index>(thread_index()) % kAcross); }
 

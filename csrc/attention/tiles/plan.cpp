@@ -114,10 +114,12 @@ std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s,
   order.tile_keys = tiles.info().keys, order.least_tiles = split ? static_cast<int>(least) : 0;
   order.heads = ShortDivider::of(heads);
   order.list_splits = std::max<std::int64_t>(kWaves * slots / heads, 1);
-  // Without a list, splits of each sequence: one wave's, or of several, whose lengths differ, two waves' of twice the length.
-  const std::int64_t longest = ceil_div(key_tiles, least), wave = slots / (heads * s.count), two = 2 * slots / (heads * s.count);
+  // Without a list, each sequence has the splits that fill one wave. Several sequences may differ in length: then as many as fill
+  // two waves, if each is twice as long as it has to be.
+  const std::int64_t most = ceil_div(key_tiles, least), one_wave = slots / (heads * s.count),
+                     two_waves = 2 * slots / (heads * s.count);
   const std::int64_t equal =
-      split ? std::max({std::min(longest, wave), s.count > 1 ? std::min(longest / 2, two) : 0, std::int64_t{1}}) : 1;
+      split ? std::max({std::min(most, one_wave), s.count > 1 ? std::min(most / 2, two_waves) : 0, std::int64_t{1}}) : 1;
   plan.listed = kernel == SequenceKernel::persistent || !one_each || (s.count > 1 && s.max_k > kEqualKeys);
   order.splits = ShortDivider::of(equal);
   const std::int64_t entries = plan.listed ? rows + (split ? order.list_splits : 0) : s.count * equal;
