@@ -54,7 +54,7 @@ void show_tiles(const Plan& q) {
 
 void tiles(std::istream& in) {
   Problem p{.table = kWgmmaTiles, .possible = true, .sm_count = kSmCount};
-  in >> p.causal >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv;
+  in >> p.batch_invariant >> p.causal >> p.batches >> p.group >> p.sq >> p.sk >> p.d >> p.dv;
   p.key_end = p.sk;
   const auto q = plan_tiles(p);
   q ? show_tiles(*q) : void(std::cout << '-');
@@ -70,7 +70,7 @@ void mma(std::istream& in) {
   const auto q = plan_few_rows(p, shared_bytes);
   if (!q) return void(std::cout << '-');
   show_tiles(*q);
-  show("shares_items shared_bytes own_splits", {q->shares_items(), mma_shared_bytes(q->info(), masked), q->own_splits});
+  show("shares_items shared_bytes alone", {q->shares_items(), mma_shared_bytes(q->info(), masked), q->alone});
 }
 
 void many_rows(std::istream& in) {

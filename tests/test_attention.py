@@ -600,6 +600,7 @@ def test_a_sink_is_one_more_key(device: torch.device) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", FLOATING)
+@torch_ext.batch_invariant()
 def test_row_bits_in_a_window_do_not_depend_on_the_batch(dtype: torch.dtype) -> None:
     options = {"window": (1100, 30), "softcap": 4.0, "sinks": randn(4, dtype=dtype, device="cuda")}
     for sq, sk in [(1, 300), (5, 9000), (200, 3000)]:
@@ -615,6 +616,7 @@ def test_row_bits_in_a_window_do_not_depend_on_the_batch(dtype: torch.dtype) -> 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("causal", [False, True])
+@torch_ext.batch_invariant()
 def test_row_bits_do_not_depend_on_the_tiles_height(dtype: torch.dtype, causal: bool) -> None:
     """Head size 64: tiles of 128 rows where there are few heads or 192 would be emptier, of 192 else."""
     for s in (197, 384, 512, 768, 1100):

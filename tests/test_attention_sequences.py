@@ -103,8 +103,11 @@ def test_every_instantiation(attend: Attend) -> None:
 
 
 def test_splits_follow_the_lengths(attend: Attend) -> None:
-    """Of a few long sequences among many short ones; alone; for more rows than one tile."""
+    """Of a few long sequences among many short ones; alone; for more rows than one tile; listed, of 128 sequences and more."""
     cases = [
+        paged(16, 1500, seed=7, sequences=50, key_heads=1, lengths=2, sm_count=132, d=8, dv=8),
+        paged(16, 2100, seed=8, sequences=128, key_heads=2, lengths=2, sm_count=90, d=8, dv=8, packed=1, max_q=2),
+        paged(64, 2200, seed=9, sequences=130, key_heads=1, lengths=2, sm_count=132, d=8, dv=8),
         paged(64, 5000, seed=1, sequences=7, lengths=2, sm_count=20),
         paged(16, 2500, seed=2, sequences=1, lengths=1, sm_count=20, sinks=1),
         contiguous(3000, seed=3, sequences=4, sm_count=20, d=128, dv=128, max_q=4, right=0, left=900),
@@ -112,7 +115,8 @@ def test_splits_follow_the_lengths(attend: Attend) -> None:
         Case(seed=5, sequences=3, packed=2, max_q=40, max_k=3000, sm_count=132, right=0),
         Case(seed=6, sequences=3, packed=2, max_q=5, max_k=3000, sm_count=132, right=0, left=100),
     ]
-    assert all("split" in result for result in attend(cases))
+    results = attend(cases)
+    assert all("split" in result for result in results), results
 
 
 def test_thousands_of_sequences(attend: Attend) -> None:

@@ -92,41 +92,46 @@ def test_random_cases(attend: Attend) -> None:
 
 
 def test_long_keys_in_splits(attend: Attend) -> None:
-    """Splits of 1024 keys (decoding) and of 2048 (a few tiles of rows), merged in memory."""
+    """Of decoding and of a few tiles of rows, merged in memory."""
     cases = [
-        Case(seed=1, sm_count=7, outer=2, group=4, sq=1, sk=5000, d=64, last=5000, sinks=1),
-        Case(seed=2, sm_count=3, group=2, sq=40, sk=8200, d=64, mask=1, rows=1, sinks=2),
+        Case(seed=1, sm_count=132, outer=2, group=4, sq=1, sk=5000, d=64, last=5000, sinks=1),
+        Case(seed=2, sm_count=132, group=2, sq=40, sk=8200, d=64, mask=1, rows=1, sinks=2),
         # Splits before and after the window are skipped.
         Case(
-            seed=3, sm_count=7, outer=2, group=4, sq=1, sk=9000, d=64, first=4999 - 1500, last=5000, sinks=2, softcap=4
+            seed=3, sm_count=132, outer=2, group=4, sq=1, sk=9000, d=64, first=4999 - 1500, last=5000, sinks=2, softcap=4
         ),
-        Case(seed=4, sm_count=3, sq=130, sk=13000, d=64, first=5000, last=5100, sinks=1),
-        Case(seed=5, sm_count=7, group=3, sq=2, sk=2100, d=64, first=700, last=701, mask=2),
+        Case(seed=4, sm_count=132, sq=130, sk=13000, d=64, first=5000, last=5100, sinks=1),
+        Case(seed=5, sm_count=132, group=3, sq=2, sk=2100, d=64, first=700, last=701, mask=2),
     ]
     splits = [int(result.split("splits ")[1].split(":")[0]) for result in attend(cases)]
-    assert splits == [10, 5, 2, 1, 1]
+    assert min(splits[:4]) > 1, splits
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     with planner(tmp_path_factory) as answer:
 
-        def ask(sq: int, sk: int, d: int = 128, dv: int = 0, batches: int = 1, group: int = 1, causal: bool = False):
-            return answer("tiles", causal, batches, group, sq, sk, d, dv or d)
+        def ask(sq: int, sk: int, d: int = 128, dv: int = 0, batches: int = 1, group: int = 1, causal=False, mode=False):
+            return answer("tiles", mode, causal, batches, group, sq, sk, d, dv or d)
 
         yield ask
 
 
-def test_splits_depend_on_rows_and_keys_alone(plan: Ask) -> None:
-    """A row's bits must not depend on the batch or on other heads."""
+def test_batch_invariant_mode_does_not_split(plan: Ask) -> None:
     sizes = [(1, 1000, 4), (1, 65536, 1), (16, 16384, 8), (512, 16384, 2), (70, 5000, 1), (197, 197, 1)]
     sizes += [(300, 20000, 1), (512, 512, 1), (700, 16000, 1), (4096, 4096, 1)]
     for (sq, sk, group), d, causal in itertools.product(sizes, (64, 128, 256), (False, True)):
         plans = [
-            plan(sq, sk, d, batches=batches, group=group, causal=causal) for batches in (1, 7, 16, 100, 1000, 5000)
+            plan(sq, sk, d, batches=batches, group=group, causal=causal, mode=True) for batches in (1, 7, 100, 5000)
         ]
-        found = {(p["splits"], p["split_keys"], p["keys"]) for p in plans if p}
-        assert len(found) == 1, (sq, sk, group, d, causal, found)
+        assert {(p["splits"], p["keys"]) for p in plans if p} == {(1, plans[0]["keys"])}, (sq, sk, group, d, causal)
+
+
+def test_splits_end_the_last_round_sooner(plan: Ask) -> None:
+    """Few tiles of rows leave SMs idle; so does a round of few CTAs."""
+    assert plan(2048, 16384, batches=1)["splits"] > 4 and plan(128, 4096, batches=140)["splits"] > 1
+    for batches, causal in [(132, False), (528, False), (132, True)]:
+        assert plan(128, 4096, batches=batches, causal=causal)["splits"] == 1
 
 
 def test_head_size_64_takes_the_tile_with_less_work(plan: Ask) -> None:
@@ -162,7 +167,7 @@ def test_plans_cover_every_row_and_key(plan: Ask) -> None:
 
 def test_decoding_packs_the_group(plan: Ask) -> None:
     p = plan(1, 65536, batches=8, group=4)
-    assert p["packed"] == 4 and p["tiles"] == 8 and p["splits"] == 32 and p["ctas"] == 256 and p["partial_rows"] == 4
+    assert p["packed"] == 4 and p["tiles"] == 8 and p["splits"] >= 13 and p["partial_rows"] == 4
 
 
 def test_what_it_does_not_take(plan: Ask) -> None:
@@ -178,7 +183,7 @@ def test_what_it_does_not_take(plan: Ask) -> None:
 
 wide = attend_fixture(
     "attention_wide",
-    [*(FOLDER / "wgmma" / name for name in ("wide_plan.cpp", "wide.cu")), *(s for s in SOURCES if s.name != "bf16.cu")],
+    [FOLDER / "wgmma" / "wide.cu", *(s for s in SOURCES if s.name != "bf16.cu")],
 )
 
 

@@ -83,11 +83,8 @@ Arguments arguments_of(const SequenceCall& c, const Sequences& s, const Result& 
   Arguments a;
   a.query = operand(c.query, packed, group);
   a.key = operand(c.key, c.key_offsets.has_value(), 1), a.value = operand(c.value, c.key_offsets.has_value(), 1);
-  const auto is_vector = [&](const Operand& x, std::int64_t columns) {  // pages of up to 64 GB: strides of 32 bits
-    return vectorizable(x, 2, columns, item) && x.batch[0] / 8 <= std::numeric_limits<std::uint32_t>::max();
-  };
-  a.query.vector = vectorizable(a.query, 2, c.d, item), a.key.vector = is_vector(a.key, c.d),
-  a.value.vector = is_vector(a.value, c.dv);
+  a.query.vector = vectorizable(a.query, 2, c.d, item), a.key.vector = vectorizable(a.key, 2, c.d, item),
+  a.value.vector = vectorizable(a.value, 2, c.dv, item);
   a.dtype = to_dtype(c.query.dtype);
   if (c.sinks) {
     a.sinks = {.data = c.sinks->data, .group = c.sinks->stride(0)};

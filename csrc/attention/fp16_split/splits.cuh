@@ -27,9 +27,8 @@ __device__ __forceinline__ void store_columns(float* row, int column, int column
 
 /// merge_splits() for fp32: rows have their own scales and sums.
 template <Masking kMasking>
-__global__ void __launch_bounds__(32 * kMergeWarps) merge_fp32_splits(const __grid_constant__ SplitArguments g) {
+__global__ void __launch_bounds__(kWarpSize* kMergeWarps) merge_fp32_splits(const __grid_constant__ SplitArguments g) {
   ptx::grid_release();
-  ptx::grid_wait();
   merge_row<RowTile>(
       g,
       [&](const RowTile& tile, int row) {

@@ -9,11 +9,11 @@ namespace xgemm::attention {
 struct MmaArguments : TileArguments {
   struct Operand {
     const void* data;
-    std::int64_t outer, inner, head, row;      ///< strides in elements; `head`: of query heads in their group
-    std::uint32_t outer_vectors, row_vectors;  ///< of sequences' keys and values: strides in 16 bytes
+    std::int64_t outer, inner, head, row;  ///< strides in elements; `head`: of query heads in their group
+    std::uint32_t outer_bytes, row_bytes;  ///< of sequences' keys and values, if `narrow`
+    bool narrow;                           ///< these strides have 32 bits
   } queries, keys, values;
   int d;
-  int own_splits;    ///< splits that a CTA computes: 1, or all
   bool alone;        ///< one CTA per SM
   bool mask_rows;    ///< a tile's rows have masks of their own
   bool mask_vector;  ///< 16 keys of a mask are contiguous and aligned to 16 bytes

@@ -8,34 +8,6 @@
 
 namespace xgemm::attention {
 
-/// The tiles of keys of all splits that a CTA computes.
-template <int kKeys, Masking kMasking>
-struct SplitWalk {
-  using Arguments = ArgumentsOf<MmaArguments, kMasking>;
-  TileOf<kMasking> tile;
-  const SplitMask<kKeys, kMasking>& mask;
-  SplitKeys<kKeys, kMasking> walk;
-  int left;  ///< splits after the current one
-  __device__ __forceinline__ SplitWalk(const Arguments& g, const TileOf<kMasking>& first, const SplitMask<kKeys, kMasking>& mask,
-                                       int splits)
-      : tile(first), mask(mask), walk(g, first, mask), left(splits - 1) {
-    find(g);
-  }
-  __device__ __forceinline__ bool valid() const { return walk.valid(); }
-  __device__ __forceinline__ void next(const Arguments& g) {
-    walk.next();
-    find(g);
-  }
-
- private:
-  __device__ __forceinline__ void find(const Arguments& g) {
-    for (; !walk.valid() && left > 0; --left) {
-      ++tile.split;
-      walk = SplitKeys<kKeys, kMasking>(g, tile, mask);
-    }
-  }
-};
-
 /// The 16-byte piece c of row r is at index c ^ of_row(r) of the row.
 template <int kColumns>
 struct Swizzle {
@@ -97,32 +69,38 @@ struct TileCopies {
 };
 
 /// The same of a sequence's keys or values, which may lie in pages. Eight threads share a row: 128 bytes at a time are whole
-/// cache lines, and a thread has few rows to find. `kHolds`: what a thread's copies have in common is in registers, not found
-/// each time.
-template <int kKeys, int kColumns, int kThreads = kMmaThreads, bool kHolds = false>
+/// cache lines, and a thread has few rows to find.
+template <int kKeys, int kColumns, int kThreads = kMmaThreads>
 struct SequenceCopies {
   static constexpr int kPieces = kColumns / 8, kAcross = 8, kDown = kThreads / kAcross;  // kDown rows at a time
+  static constexpr bool kHolds = kColumns <= 128 && kThreads == kMmaThreads;  ///< has registers for whole tiles' copies
   static_assert(kDown % 8 == 0 && kKeys % kDown == 0);
 
   const MmaArguments::Operand& x;
   const int& columns;
   const Sequences& sequences;
   const SequenceTile& tile;  ///< in shared memory
-  // kHolds: where the sequence's entries of the table begin, and the thread's piece of the head's first row of the first page.
-  const int* entries = nullptr;
-  const char* head = nullptr;
+  // What the copies of whole tiles have in common: the sequence's entries of the table; the thread's piece of row row() of page
+  // 0 or, without a table, of the sequence; its place in a slot; do whole tiles have all columns, and kDown keys one page?
+  const int* entries;
+  const char* mine;
+  int in_slot, regular;
 
   __device__ __forceinline__ SequenceCopies(const WithSequences<MmaArguments>& g, const MmaArguments::Operand& operand,
                                             const SequenceTile& of_tile, const int& columns)
       : x(operand), columns(columns), sequences(g.sequences), tile(of_tile) {
-    if constexpr (kHolds)
-      entries = sequences.table + tile.sequence * sequences.table_step,
-      head = static_cast<const char*>(x.data) + 2 * tile.inner * x.inner + 16 * piece();
+    if constexpr (kHolds) {
+      const bool paged = sequences.table != nullptr;
+      entries = paged ? sequences.table + tile.sequence * sequences.table_step : nullptr;
+      const std::int64_t first = paged ? 0 : tile.sequence * x.outer + tile.key_row * x.row;
+      mine = static_cast<const char*>(x.data) + 2 * (first + tile.inner * x.inner + row() * x.row) + 16 * piece();
+      in_slot = Swizzle<kColumns>::at(row(), piece());
+      regular = columns == kColumns && x.narrow && (!paged || sequences.page_rows.divisor % kDown == 0);
+      asm volatile("" : "+l"(mine), "+r"(in_slot), "+r"(regular));  // else parts of them are computed again for each tile
+    }
   }
-
-  using Index = std::conditional_t<kHolds, unsigned, int>;  // signed: more instructions, fewer registers
-  static __device__ __forceinline__ int row() { return static_cast<int>(static_cast<Index>(thread_index()) / kAcross); }
-  static __device__ __forceinline__ int piece() { return static_cast<int>(static_cast<Index>(thread_index()) % kAcross); }
+  static __device__ __forceinline__ int row() { return thread_index() / kAcross; }
+  static __device__ __forceinline__ int piece() { return thread_index() % kAcross; }
 
   /// Where a key lies. `page`: of the cache; negative: it is zeros.
   struct Place {
@@ -133,31 +111,49 @@ struct SequenceCopies {
     if (sequences.table != nullptr) {
       const int index = sequences.page_rows.divide(key);
       place.row = key - index * static_cast<int>(sequences.page_rows.divisor);
-      place.page = key < sk ? __ldg((kHolds ? entries : sequences.table + tile.sequence * sequences.table_step) + index) : -1;
+      place.page = key < sk ? __ldg(sequences.table + tile.sequence * sequences.table_step + index) : -1;
     }
     if (key >= sk || static_cast<unsigned>(place.page) >= static_cast<unsigned>(sequences.pages)) place.page = -1;
     return place;
   }
   /// Issues the thread's copies of a row of the tile.
   __device__ __forceinline__ void issue_row(unsigned char* slot, int of_tile, const Place& place) const {
-    const char* from;  // without kHolds by expressions that need fewer registers
-    if constexpr (kHolds)
-      from = head + 16 * (std::uint64_t{static_cast<std::uint32_t>(place.page)} * x.outer_vectors +
-                          std::uint64_t{static_cast<std::uint32_t>(place.row)} * x.row_vectors);
-    else
-      from =
-          static_cast<const char*>(x.data) + 2 * (tile.inner * x.inner + place.page * x.outer + place.row * x.row) + 16 * piece();
+    const char* const from =
+        static_cast<const char*>(x.data) + 2 * (tile.inner * x.inner + place.page * x.outer + place.row * x.row) + 16 * piece();
     const int right = place.page >= 0 ? columns / 8 - piece() : 0;
 #pragma unroll
     for (int across = 0; across < kPieces; across += kAcross)
       if (kPieces % kAcross == 0 || across + piece() < kPieces)
-        cp_async_or_zeros(slot + (kHolds ? Swizzle<kColumns>::at(of_tile, piece()) + 16 * across
-                                         : Swizzle<kColumns>::at(of_tile, across + piece())),
-                          from + 16 * across, across < right);
+        cp_async_or_zeros(slot + Swizzle<kColumns>::at(of_tile, across + piece()), from + 16 * across, across < right);
   }
   __device__ __forceinline__ void issue_whole_or_not(unsigned char* slot, int first, int sk) const {
 #pragma unroll 1
     for (int of_tile = row(); of_tile < kKeys; of_tile += kDown) issue_row(slot, of_tile, find(first + of_tile, sk));
+  }
+
+  /// Of a regular operand: where every kDown-th key of a whole tile lies, from `first` on; without a table, all in page 0.
+  __device__ __forceinline__ void find_whole(Place (&places)[kKeys / kDown], int first) const {
+    const int rows = static_cast<int>(sequences.page_rows.divisor);
+    int index = entries == nullptr ? 0 : sequences.page_rows.divide(first), of_page = first - index * rows;
+#pragma unroll
+    for (int i = 0; i < kKeys / kDown; ++i) {
+      places[i] = {entries == nullptr ? 0 : __ldg(entries + index), of_page};
+      of_page += kDown;
+      if (of_page == rows) of_page = 0, ++index;
+    }
+  }
+  /// Issues the thread's copies of such a tile.
+  __device__ __forceinline__ void issue_whole(unsigned char* slot, const Place (&places)[kKeys / kDown]) const {
+    slot += in_slot;
+#pragma unroll
+    for (int i = 0; i < kKeys / kDown; ++i) {
+      const auto page = static_cast<std::uint32_t>(places[i].page), of_page = static_cast<std::uint32_t>(places[i].row);
+      const char* const from = mine + std::uint64_t{page} * x.outer_bytes + std::uint64_t{of_page} * x.row_bytes;
+#pragma unroll
+      for (int across = 0; across < kPieces; across += kAcross)
+        cp_async_or_zeros(slot + i * kDown * 2 * kColumns + 16 * across, from + 16 * across,
+                          page < static_cast<unsigned>(sequences.pages));
+    }
   }
 };
 
@@ -168,21 +164,29 @@ __device__ __forceinline__ void issue_both(const TileCopies<kKeys, kColumns>& ke
                                            unsigned char* value_slot, int first, int sk) {
   keys.issue(slot, first, sk), values.issue(value_slot, first, sk);
 }
-template <int kKeys, int kColumns, int kValueColumns, bool kHolds>
-__device__ __forceinline__ void issue_both(const SequenceCopies<kKeys, kColumns, kMmaThreads, kHolds>& keys,
-                                           const SequenceCopies<kKeys, kValueColumns, kMmaThreads, kHolds>& values,
-                                           unsigned char* slot, unsigned char* value_slot, int first, int sk) {
-#pragma unroll(kHolds ? kKeys / keys.kDown : 2)
-  for (int down = 0; down < kKeys; down += keys.kDown) {
-    const int of_tile = keys.row() + down;
+template <int kKeys, int kColumns, int kValueColumns>
+__device__ __forceinline__ void issue_both(const SequenceCopies<kKeys, kColumns>& keys,
+                                           const SequenceCopies<kKeys, kValueColumns>& values, unsigned char* slot,
+                                           unsigned char* value_slot, int first, int sk) {
+  using Keys = SequenceCopies<kKeys, kColumns>;
+  constexpr int kDown = Keys::kDown;
+  if constexpr (Keys::kHolds)
+    if (first + kKeys <= sk && keys.regular != 0 && values.regular != 0) {
+      typename Keys::Place places[kKeys / kDown];
+      keys.find_whole(places, first);
+      keys.issue_whole(slot, places), values.issue_whole(value_slot, places);
+      return;
+    }
+#pragma unroll 1
+  for (int of_tile = keys.row(); of_tile < kKeys; of_tile += kDown) {
     const auto place = keys.find(first + of_tile, sk);
     keys.issue_row(slot, of_tile, place), values.issue_row(value_slot, of_tile, place);
   }
 }
 
 /// The copies of an instance.
-template <Masking kMasking, int kKeys, int kColumns, int kThreads = kMmaThreads, bool kHolds = false>
-using CopiesOf = std::conditional_t<kMasking == Masking::sequences, SequenceCopies<kKeys, kColumns, kThreads, kHolds>,
+template <Masking kMasking, int kKeys, int kColumns, int kThreads = kMmaThreads>
+using CopiesOf = std::conditional_t<kMasking == Masking::sequences, SequenceCopies<kKeys, kColumns, kThreads>,
                                     TileCopies<kKeys, kColumns, kThreads>>;
 
 /// A lane's offset for an ldmatrix of 16 rows at pieces 2 i and 2 i + 1 of such a tile: four 8 x 8 matrices, in order of rows

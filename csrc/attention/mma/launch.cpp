@@ -11,7 +11,7 @@ void fill_mma_arguments(MmaArguments& g, const Plan& plan, const Arguments& a, v
                         cudaStream_t stream) {
   fill_arguments(g, plan, a, counters, memory, stream);
   const auto operand = [&](const Operand& x) {
-    return MmaArguments::Operand{x.data, batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row, 0, 0};
+    return MmaArguments::Operand{x.data, batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row, 0, 0, false};
   };
   g.queries = operand(a.query), g.keys = operand(a.key), g.values = operand(a.value);
   g.d = a.d;
@@ -22,7 +22,7 @@ void fill_mma_arguments(MmaArguments& g, const Plan& plan, const Arguments& a, v
 void launch_mma(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
   MmaArguments g{};
   fill_mma_arguments(g, plan, a, counters, memory, stream);
-  g.own_splits = plan.own_splits, g.alone = plan.alone;
+  g.alone = plan.alone;
   if (plan.masking != Masking::edges) g.mask_rows = own_row_masks(a, plan.packed), g.mask_vector = has_mask_vectors(a);
   const bool few = plan.table.data() == kMmaTiles.data();
   const auto launch =
@@ -36,15 +36,15 @@ void launch_mma(const SequencePlan& plan, const Arguments& a, const Sequences& s
   fill_mma_arguments(g, plan.tiles, a, nullptr, memory, stream);
   const auto set_strides = [&](MmaArguments::Operand& to, const Operand& x) {
     to.outer = sequences.key_offsets == nullptr ? x.batch[0] : 0;  // whatever the number of sequences
-    to.outer_vectors = static_cast<std::uint32_t>(to.outer / 8), to.row_vectors = static_cast<std::uint32_t>(x.row / 8);
+    to.outer_bytes = static_cast<std::uint32_t>(2 * to.outer), to.row_bytes = static_cast<std::uint32_t>(2 * x.row);
+    to.narrow = to.outer_bytes == 2 * to.outer && to.row_bytes == 2 * x.row;
   };
   set_strides(g.keys, a.key), set_strides(g.values, a.value);
-  g.own_splits = 1;
   const WithSequences<TileArguments> of_tiles = sequence_arguments(plan, g, sequences, memory, stream);
   g.sequences = of_tiles.sequences, g.schedule = of_tiles.schedule;
   (a.dtype == DType::f16 ? launch_mma_sequences_half : launch_mma_sequences_bf16)(
       plan.tiles.table.data() == kMmaTiles.data(), plan.tiles.tile, g, static_cast<unsigned>(plan.tiles.items()), stream);
-  if (plan.tiles.through_memory) launch_merge(a.dtype, of_tiles, plan.tiles.merged_rows(), stream);
+  if (plan.tiles.through_memory) launch_merge(a.dtype, of_tiles, plan.merged_rows(), stream);
 }
 
 }  // namespace xgemm::attention

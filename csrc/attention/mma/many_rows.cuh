@@ -24,10 +24,10 @@ __global__ void __launch_bounds__(many_rows_threads(kManyRowsTiles[kIndex]), kMa
   static_assert(kBoth || kTile.stages == 2);
   extern __shared__ __align__(128) unsigned char attention_rows[];
   unsigned char* const stages = attention_rows + many_rows_query_bytes(kTile);
-  ptx::grid_release();
   ptx::grid_wait();
+  ptx::grid_release();  // now the merge may look at what this kernel reads
 
-  TileOf<kMasking> own_tile(g, static_cast<int>(blockIdx.x));
+  const auto own_tile = TileOf<kMasking>::find(g, static_cast<int>(blockIdx.x));
   if (!own_tile.exists()) return;
   const auto& tile = hold_tile(own_tile);
   const auto& bounds = tile.bounds(g);

@@ -46,8 +46,6 @@ constexpr int mma_query_bytes(const Tile& tile, bool masked) {
 }
 /// The warps' results, which the CTA merges.
 constexpr int mma_result_bytes(const Tile& tile) { return 4 * kMmaWarps * kMmaRows * tile.value_size; }
-/// Can a CTA compute several splits? The results of one are merged in the stage that the next copy will fill.
-constexpr bool mma_gathers(const Tile& tile) { return mma_result_bytes(tile) <= mma_stage_bytes(tile); }
 constexpr int mma_shared_bytes(const Tile& tile, bool masked) {
   return tile.stages * mma_stage_bytes(tile) + mma_query_bytes(tile, masked);
 }

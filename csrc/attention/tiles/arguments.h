@@ -82,6 +82,7 @@ struct TileArguments {
 
   // Results go through memory (splits.cuh) with several splits, or if TMA cannot store the rows.
   bool through_memory;
+  int merge_slices;        ///< warps that merge a row (merge.cuh)
   int partial_rows;        ///< rows per tile in memory
   int partial_columns;     ///< the tile's value_size
   float* partial_outputs;  ///< [tile][split][row][partial_columns], unnormalised

@@ -1,15 +1,13 @@
 // The merge of splits (merge.cuh) for each dtype.
 #include "attention/tiles/instances.h"
 #include "attention/tiles/merge.cuh"
-#include "device/integer.h"
 #include "device/launch.h"
 
 namespace xgemm::attention {
 namespace {
 
 void launch(auto kernel, const auto& arguments, std::int64_t rows, cudaStream_t stream) {
-  enqueue(kernel, {.blocks = static_cast<unsigned>(ceil_div(rows, kMergeWarps)), .threads = 32 * kMergeWarps, .early = true},
-          stream, arguments);
+  enqueue(kernel, merge_grid(rows, arguments.merge_slices), stream, arguments);
 }
 
 }  // namespace

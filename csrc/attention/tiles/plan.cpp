@@ -8,17 +8,16 @@
 
 namespace xgemm::attention {
 namespace {
-
 constexpr std::int64_t kInt = std::numeric_limits<std::int32_t>::max();
 
 /// Keys and values of a section: most of L2 (50 MB), FlashAttention-3's figure.
 constexpr std::int64_t kSectionBytes = 32 << 20;
 /// Up to so many rows per key head, one warpgroup computes them all: decoding.
 constexpr std::int64_t kFewRows = 64;
-/// Up to so many rows, keys may have long splits: there are too few tiles of rows to fill the GPU.
+/// More rows than these take tiles that need long rows of keys.
 constexpr std::int64_t kShortRows = 1024;
-/// Up to so many rows, two tiles, splits are shorter.
-constexpr std::int64_t kTwoTiles = 256;
+/// CTAs that read at the memory's full rate, of one an SM (on an H200, 64 of 132 reach 60 %).
+constexpr double kReaders = 0.82;
 /// Rows of several heads share a tile if rows of one head fill less than this share of what they would fill together.
 constexpr double kPackingGain = 0.9;
 
@@ -27,14 +26,38 @@ double filled(std::int64_t rows, std::int64_t tile) {
   return static_cast<double>(rows) / static_cast<double>(round_up(rows, tile));
 }
 
-/// Keys of a split, 0 for all of them. It decides the order of additions, so it depends only on a key head's own rows and keys:
-/// decoding fills the GPU by splits; a few tiles of rows need splits only if there are many keys; more rows never. Measured on
-/// an H100 (docs/log/attention.md): a compromise between one sequence, which favours short splits, and many, which favour none.
-std::int64_t split_keys(std::int64_t rows, std::int64_t sk, bool large_heads) {
-  if (rows <= kMmaRows) return (sk <= 8192 ? 512 : sk <= 16384 ? 1024 : 2048) / (large_heads ? 2 : 1);
-  if (rows <= kFewRows) return sk <= 4096 ? 512 : sk <= 8192 ? 1024 : 2048;
-  if (rows <= kTwoTiles) return sk < 4096 ? 0 : sk < 8192 ? 1024 : 2048;
-  return rows > kShortRows || sk < 8192 ? 0 : sk < 16384 ? 2048 : 4096;
+/// Tiles of keys of a split, so that all CTAs end first: of a few rounds of CTAs, the fastest by a model with an H200's figures.
+/// `tiles`: of rows, with `rows` rows each.
+std::int64_t choose_split(const Problem& p, const Tile& tile, std::int64_t tiles, std::int64_t rows) {
+  constexpr double kItem = 1, kMerge = 2;             // microseconds: a CTA's beginning and end; one launch more
+  constexpr double kBytes = 4.4e6;                    // that memory delivers in a microsecond
+  constexpr double kOperations = 150;                 // of tensor cores in the time of a byte
+  constexpr std::int64_t kRounds = 3, kFewest = 128;  // of CTAs; keys of a split
+  const std::int64_t key_tiles = std::max<std::int64_t>(ceil_div(p.key_end, tile.keys) - p.key_begin / tile.keys, 1),
+                     slots = std::int64_t{p.sm_count} * tile.ctas, least = ceil_div(kFewest, tile.keys);
+  // Half of the slots read at the memory's rate where rows are few; else products and exponentials wait for each other.
+  const double busy = rows <= kMmaRows ? kReaders * p.sm_count : static_cast<double>(slots);
+  const double bytes = 2. * static_cast<double>(p.d + (p.latent ? 0 : p.dv)),
+               operations = 2. * static_cast<double>((p.d + p.dv) * tile.rows()),
+               key = std::max(busy * bytes, static_cast<double>(slots) * operations / kOperations) / kBytes;
+  const auto time = [&](std::int64_t split) {
+    const std::int64_t items = tiles * ceil_div(key_tiles, split), rest = items % slots;
+    const double rounds =
+        static_cast<double>(items - rest) / busy + (rest == 0 ? 0 : std::max(1., static_cast<double>(rest) / busy));
+    const double merge = split >= key_tiles ? 0 : kMerge + static_cast<double>(16 * items * rows * p.dv) / kBytes;
+    return rounds * (static_cast<double>(split * tile.keys) * key + kItem) + merge;
+  };
+  std::int64_t best = std::min(key_tiles, p.most_split_tiles);
+  if (p.batch_invariant) return best;
+  double least_time = time(best);
+  for (const std::int64_t ctas : {std::int64_t{p.sm_count}, slots})
+    for (std::int64_t rounds = 1; rounds <= kRounds; ++rounds) {
+      const std::int64_t splits = rounds * ctas / tiles,
+                         split = std::max(ceil_div(key_tiles, std::max<std::int64_t>(splits, 1)), least);
+      if (split >= best || time(split) >= least_time) continue;
+      best = split, least_time = time(split);
+    }
+  return best;
 }
 
 /// The plan for the problem by this tile; nothing if counts do not fit.
@@ -48,16 +71,14 @@ std::optional<Plan> plan_of(const Problem& p, const Tile& tile) {
   plan.tile_rows = static_cast<int>(rows / plan.packed * plan.packed);
 
   const std::int64_t heads = p.batches * p.group / plan.packed, row_tiles = ceil_div(p.sq * plan.packed, plan.tile_rows);
-  const std::int64_t keys = p.batch_invariant ? 0 : split_keys(all_rows, p.sk, std::max(p.d, p.dv) > 128),
-                     split = keys == 0 ? round_up(p.sk, tile.keys) : round_up(keys, tile.keys);
-  plan.first_split = static_cast<int>(p.key_begin / split);
-  plan.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(p.key_end, split) - plan.first_split, 1));
-  plan.split_tiles = static_cast<int>(split / tile.keys);
-  plan.through_memory = plan.splits > 1 || (!p.portable && 16 % plan.packed != 0);
+  plan.partial_rows = static_cast<int>(std::min<std::int64_t>(plan.tile_rows, p.sq * plan.packed));
   plan.tiles = heads * row_tiles;
+  const std::int64_t split = choose_split(p, tile, plan.tiles, plan.partial_rows);
+  plan.split_tiles = static_cast<int>(split), plan.first_split = static_cast<int>(p.key_begin / (split * tile.keys));
+  plan.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(p.key_end, split * tile.keys) - plan.first_split, 1));
+  plan.through_memory = plan.splits > 1 || (!p.portable && 16 % plan.packed != 0);
   const std::int64_t ctas = std::int64_t{p.sm_count} * tile.ctas;
   if (plan.items() > kInt - 2 * ctas) return {};  // CTAs count past the last item: scheduler.cuh, fp16_split/schedule.cuh
-  plan.partial_rows = static_cast<int>(std::min<std::int64_t>(plan.tile_rows, p.sq * plan.packed));
   plan.row_tiles = static_cast<int>(row_tiles);
   plan.ctas = static_cast<int>(p.portable ? plan.items() : std::min(plan.items(), ctas));
   plan.masking = p.masking;
@@ -99,35 +120,38 @@ Problem sequence_problem(Problem p, const Sequences& s) {
 
 std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s, const Plan& tiles, SequenceKernel kernel) {
   constexpr std::int64_t kWaves = 2;         // of a list's splits: more have more beginnings, fewer leave SMs idle at the end
-  constexpr std::int64_t kEqualKeys = 2048;  // up to so many, sequences are split alike: a list takes 7 us
+  constexpr std::int64_t kShortKeys = 2048;  // up to so many, lengths do not differ by as much as splits and a list take
   SequencePlan plan{.tiles = tiles};
   SequenceSchedule& order = plan.schedule;
   const std::int64_t heads = p.batches / s.count * p.group / tiles.packed, slots = std::int64_t{p.sm_count} * tiles.info().ctas;
   std::int64_t rows = s.count * ceil_div(std::int64_t{s.max_q} * tiles.packed, tiles.tile_rows);  // tiles of them
-  const bool one_each = rows == s.count;
+  const bool one_each = rows == s.count, few = kernel == SequenceKernel::few_rows;
   if (s.query_offsets != nullptr) rows = std::min(rows, std::int64_t{s.rows} * tiles.packed / tiles.tile_rows + s.count);
 
+  // Where sequences fill the GPU, splits make up for different lengths alone.
+  const std::int64_t busy = few ? static_cast<std::int64_t>(kReaders * static_cast<double>(p.sm_count)) : slots,
+                     all = s.count * heads;
   const std::int64_t key_tiles = ceil_div(s.max_k, tiles.info().keys),
-                     least = (kernel == SequenceKernel::few_rows ? 256 : 512) / tiles.info().keys;  // of a split
-  const bool split = !p.batch_invariant && key_tiles > least &&
-                     (kernel == SequenceKernel::few_rows || (kernel == SequenceKernel::many_rows && rows * heads < slots));
-  order.tile_keys = tiles.info().keys, order.least_tiles = split ? static_cast<int>(least) : 0;
+                     least = (few ? 128 : 512) / tiles.info().keys;  // of a split
+  const bool split = !p.batch_invariant && key_tiles > least && (all < busy || s.max_k > kShortKeys) &&
+                     (few || (kernel == SequenceKernel::many_rows && rows * heads < slots));
+  plan.listed = kernel == SequenceKernel::persistent || !one_each || (split && s.count > kDividedSequences);
+  order.tile_keys = ShortDivider::of(tiles.info().keys), order.least_tiles = split ? static_cast<int>(least) : 0;
   order.heads = ShortDivider::of(heads);
-  order.list_splits = std::max<std::int64_t>(kWaves * slots / heads, 1);
-  // Without a list, each sequence has the splits that fill one wave. Several sequences may differ in length: then as many as fill
-  // two waves, if each is twice as long as it has to be.
-  const std::int64_t most = ceil_div(key_tiles, least), one_wave = slots / (heads * s.count),
-                     two_waves = 2 * slots / (heads * s.count);
-  const std::int64_t equal =
-      split ? std::max({std::min(most, one_wave), s.count > 1 ? std::min(most / 2, two_waves) : 0, std::int64_t{1}}) : 1;
-  plan.listed = kernel == SequenceKernel::persistent || !one_each || (s.count > 1 && s.max_k > kEqualKeys);
-  order.splits = ShortDivider::of(equal);
-  const std::int64_t entries = plan.listed ? rows + (split ? order.list_splits : 0) : s.count * equal;
-  plan.tiles.tiles = entries * heads, plan.tiles.splits = 1, plan.tiles.own_splits = 1, plan.tiles.first_split = 0;
+  // Without a list: splits that run at a time with their sequences, if all do; else short ones, as sequences come in any order,
+  // unless they are of nearly equal lengths.
+  const bool together = all <= slots;
+  order.readers = together ? static_cast<float>(busy) : static_cast<float>(all) / 1.5f;
+  const std::int64_t ctas = plan.listed ? kWaves * slots : together ? std::max(slots - all, 3 * slots / 4) : 4 * slots;
+  order.splits = ceil_div(ctas, heads);
+  plan.merged_tiles = s.count * heads;
+  plan.mean_splits = split ? order.splits / s.count + 1 : 1;
+  const std::int64_t more = split ? std::min(order.splits, rows * (ceil_div(key_tiles, least) - 1)) : 0, entries = rows + more;
+  plan.tiles.tiles = entries * heads, plan.tiles.splits = 1, plan.tiles.first_split = 0;
   if (plan.tiles.tiles > kInt - 2 * slots || plan.tiles.merged_rows() / 4 > kInt) return {};
   order.entries = static_cast<int>(entries);
   plan.tiles.ctas = static_cast<int>(kernel == SequenceKernel::persistent ? std::min(plan.tiles.tiles, slots) : plan.tiles.tiles);
-  plan.tiles.through_memory = split && (plan.listed || equal > 1);
+  plan.tiles.through_memory = split;
   if (kernel == SequenceKernel::persistent)  // without splits: may TMA store whole positions?
     plan.tiles.through_memory = 16 % tiles.packed != 0, plan.tiles.partial_rows = 0;
   plan.tiles.alone = false;

@@ -1,6 +1,7 @@
 // The plan of the tensor-core kernel, if it takes the problem. Pure host code.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -26,6 +27,8 @@ struct Problem {
   bool mask_heads = false, mask_rows = false;  ///< the mask differs among a key head's query heads, among positions
   bool batch_invariant = false;                ///< the order of additions must not depend on the number of rows
   bool portable = false;                       ///< mma/: each tile serves any number of rows, and rows are stored without TMA
+  bool latent = false;                         ///< values are the keys' first columns
+  std::int64_t most_split_tiles = std::numeric_limits<std::int32_t>::max();  ///< of keys
 };
 
 struct Plan {
@@ -38,7 +41,6 @@ struct Plan {
   std::int64_t tiles = 0;  ///< of rows, in all
   int splits = 1;          ///< of the keys, those with keys that some row sees
   int first_split = 0;
-  int own_splits = 1;           ///< splits that a CTA computes and merges: 1, or (mma/) all, which then count as one
   bool alone = false;           ///< mma/: one CTA per SM at a time
   int split_tiles = 0;          ///< tiles of keys of a split
   bool through_memory = false;  ///< several splits, or rows that TMA, if it is used, cannot store
@@ -62,6 +64,11 @@ struct Plan {
   std::int64_t memory_bytes() const { return partial_bytes() + mask_bit_bytes() + mask_tiles * key_tiles; }
 };
 
+/// Warps that merge one of so many rows: one, or all of a CTA (merge.cuh) where few rows have much to add.
+constexpr int merge_slices(std::int64_t rows, std::int64_t splits, std::int64_t columns) {
+  return splits * columns > 8 * 128 && rows <= 1024 ? 8 : 1;
+}
+
 /// Nothing if the kernel does not take the problem.
 std::optional<Plan> plan_tiles(const Problem& problem);
 
@@ -70,11 +77,14 @@ struct SequencePlan {
   Plan tiles;
   SequenceSchedule schedule = {};  ///< without its list
   bool listed = false;
+  std::int64_t mean_splits = 1;   ///< of a sequence
+  std::int64_t merged_tiles = 0;  ///< without a list: tiles of rows, one of each sequence and tile head
 
   std::int64_t list_bytes() const {
     return listed ? (schedule.entries + std::int64_t{1}) * static_cast<std::int64_t>(sizeof(SequenceItem)) : 0;
   }
   std::int64_t memory_bytes() const { return tiles.memory_bytes() + list_bytes(); }
+  std::int64_t merged_rows() const { return listed ? tiles.merged_rows() : merged_tiles * tiles.partial_rows; }
 };
 
 /// What takes the items: a CTA each, with splits of the keys in memory where rows are few; or persistent CTAs, without splits.

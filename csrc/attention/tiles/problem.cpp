@@ -115,7 +115,8 @@ void fill_arguments(TileArguments& g, const Plan& plan, const Arguments& a, void
   g.split_tiles = plan.split_tiles, g.first_split = plan.first_split;
   g.items = static_cast<int>(plan.items());
 
-  g.through_memory = plan.through_memory, g.partial_rows = plan.partial_rows, g.partial_columns = plan.info().value_size;
+  g.through_memory = plan.through_memory, g.merge_slices = merge_slices(plan.merged_rows(), plan.splits, plan.info().value_size);
+  g.partial_rows = plan.partial_rows, g.partial_columns = plan.info().value_size;
   g.partial_states = static_cast<float2*>(memory);
   g.partial_outputs = reinterpret_cast<float*>(static_cast<char*>(memory) + plan.state_bytes());
   g.next_item = plan.shares_items() ? static_cast<unsigned*>(counters) : nullptr;
@@ -127,6 +128,7 @@ void fill_arguments(TileArguments& g, const Plan& plan, const Arguments& a, void
 WithSequences<TileArguments> sequence_arguments(const SequencePlan& plan, const TileArguments& g, const Sequences& sequences,
                                                 void* memory, cudaStream_t stream) {
   WithSequences<TileArguments> all{g, sequences, plan.schedule};
+  all.merge_slices = merge_slices(plan.merged_rows(), plan.mean_splits, plan.tiles.info().value_size);
   if (!plan.listed) return all;
   auto* const list = reinterpret_cast<SequenceItem*>(static_cast<char*>(memory) + plan.tiles.memory_bytes());
   launch_sequence_list(all, list, stream);

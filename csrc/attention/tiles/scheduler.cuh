@@ -11,6 +11,7 @@
 namespace xgemm::attention {
 
 __device__ __forceinline__ int item_count(const TileArguments& g) { return g.items; }
+__device__ __forceinline__ int merged_tiles(const TileArguments& g) { return g.items / static_cast<int>(g.splits.divisor); }
 
 /// The producer's side: fetches the next item, long before it is needed. Called by a whole warp; returns `items` or more if
 /// there is none. The last request resets the counter to zero.
@@ -52,6 +53,11 @@ struct RowTile {
   }
 
   // What Masking::sequences has instead is in sequences.cuh.
+  static __device__ __forceinline__ RowTile find(const TileArguments& g, int item) { return RowTile(g, item); }
+  /// The first split of a tile of rows, from an index below merged_tiles().
+  static __device__ __forceinline__ RowTile to_merge(const TileArguments& g, int tile) {
+    return RowTile(g, tile * static_cast<int>(g.splits.divisor));
+  }
   static constexpr bool exists() { return true; }
   __device__ __forceinline__ const TileArguments& bounds(const TileArguments& g) const { return g; }
   __device__ __forceinline__ bool in_memory(const TileArguments& g) const { return g.through_memory; }  ///< its results

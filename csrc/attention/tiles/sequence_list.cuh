@@ -3,7 +3,7 @@
 //   CTA        one. A thread reads a sequence's lengths; then each warp writes the items of one sequence after another.
 //   Order      sequences with the most keys first; of a sequence the last tile of rows first, as its keys may reach furthest, and
 //              a tile's splits side by side. Tiles of one sequence follow each other, so that they share keys in L2.
-//   Splits     list_splits in all beside the tiles, so a split's length depends on all sequences.
+//   Splits     schedule.splits in all beside the tiles, so a split's length depends on all sequences.
 //   End        behind all entries, an item whose `sequence` is the number of those that exist.
 //   Floor      latency: three passes over the lengths.
 #pragma once
@@ -53,11 +53,11 @@ __global__ void __launch_bounds__(kListThreads)
   }
   int split = 0;  // tiles of keys
   if (g.schedule.least_tiles > 0) {
-    const auto fair = (sum_of_cta(work, sums) + g.schedule.list_splits - 1) / g.schedule.list_splits;
+    const auto fair = (sum_of_cta(work, sums) + g.schedule.splits - 1) / g.schedule.splits;
     split = max(g.schedule.least_tiles, static_cast<int>(fair));
   }
   int shift = 0;  // to the index in `places`
-  while ((g.sequences.max_k / g.schedule.tile_keys >> shift) >= kListThreads) ++shift;
+  while ((g.schedule.tile_keys.divide(g.sequences.max_k) >> shift) >= kListThreads) ++shift;
   const auto splits_of = [&] { return split > 0 ? max(1, (tiles + split - 1) / split) : 1; };
   const auto place_of = [&] { return places + (kListThreads - 1 - (tiles >> shift)); };
 

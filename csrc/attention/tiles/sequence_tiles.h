@@ -37,16 +37,18 @@ struct alignas(16) SequenceItem {
   int query_row, key_row;  ///< of the packed query and keys: the sequence's first
 };
 
+/// Most sequences whose keys each CTA divides into splits itself, without a list.
+inline constexpr int kDividedSequences = 128;
+
 /// Which items there are: those of all heads of an entry are adjacent.
 struct SequenceSchedule {
-  const SequenceItem* list =
-      nullptr;  ///< [entry], then their number, made by sequence_list.cuh; null: sequence i has entries i * splits and up
+  const SequenceItem* list = nullptr;  ///< [entry], then their number, made by sequence_list.cuh; null: divide_sequences()
   int entries = 0;
-  ShortDivider heads = {};   ///< tile heads in all
-  ShortDivider splits = {};  ///< without a list: entries of a sequence, which has one tile of rows
-  int least_tiles = 0;       ///< tiles of keys of a split, at least; 0: keys are not split
-  int tile_keys = 0;
-  std::int64_t list_splits = 0;  ///< splits that a list should have, beside one for each tile
+  ShortDivider heads = {};  ///< tile heads in all
+  int least_tiles = 0;      ///< tiles of keys of a split, at least; 0: keys are not split
+  ShortDivider tile_keys = {};
+  float readers = 0;        ///< CTAs that share the work where no sequence is split
+  std::int64_t splits = 0;  ///< of all sequences that should be, beside one for each tile of a list
 };
 
 /// The arguments of a kernel of Masking::sequences.

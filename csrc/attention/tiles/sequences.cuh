@@ -41,8 +41,9 @@ __device__ __forceinline__ SequenceBounds bounds_of(const Sequences& s, const Se
 template <class Arguments>
 __device__ __forceinline__ int visited_tiles(const Arguments& g, const SequenceItem& item) {
   const SequenceBounds x = bounds_of(g.sequences, item);
-  const int keys = g.schedule.tile_keys, begin = keys_begin(x, position_of(g, x, item.row)) / keys,
-            end = (keys_end(x, position_of(g, x, item.row + g.tile_rows - 1)) + keys - 1) / keys;
+  const int begin = g.schedule.tile_keys.divide(keys_begin(x, position_of(g, x, item.row))),
+            end = g.schedule.tile_keys.divide(keys_end(x, position_of(g, x, item.row + g.tile_rows - 1)) +
+                                              static_cast<int>(g.schedule.tile_keys.divisor) - 1);
   return max(end - begin, 0);
 }
 
@@ -52,29 +53,105 @@ __device__ __forceinline__ int item_count(const WithSequences<Base>& g) {
   return __ldg(&g.schedule.list[g.schedule.entries].sequence) * static_cast<int>(g.schedule.heads.divisor);
 }
 
+/// Fetches the beginning of a sequence's table to L2 while its length, on which the first page depends, is on its way.
+__device__ __forceinline__ void prefetch_pages(const Sequences& s, int sequence) {
+  const int entry = static_cast<int>(threadIdx.x) * 32;  // a cache line each
+  if (s.table != nullptr && s.page_rows.divide(s.max_k - 1) >= entry)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(s.table + sequence * s.table_step + entry));
+}
+
+/// The item of an entry of a schedule without a list, where a sequence has one tile of rows; or, to merge them, a sequence's
+/// first split, whose entry replaces `wanted`. Called by whole warps, each of which reads all lengths.
+template <class Arguments>
+__device__ __forceinline__ SequenceItem divide_sequences(const Arguments& g, int& wanted, bool merging) {
+  constexpr float kMergeTiles = 3;  // that a CTA reads while splits are merged, a launch more
+  constexpr int kMine = kDividedSequences / kWarpSize;
+  const SequenceSchedule& order = g.schedule;
+  if (order.least_tiles == 0) {
+    prefetch_pages(g.sequences, wanted);
+    SequenceItem item = describe_sequence(g.sequences, wanted);
+    item.splits = item.sq > 0;
+    return item;
+  }
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, heads = static_cast<int>(order.heads.divisor);
+  int tiles[kMine], longest = 1;  // of every 32nd sequence, from `lane` on; tiles: negative without rows
+  float work = 0;
+#pragma unroll
+  for (int k = 0; k < kMine; ++k) {
+    const int i = k * kWarpSize + lane;
+    tiles[k] = -1;
+    if (i >= g.sequences.count) continue;
+    const SequenceItem item = describe_sequence(g.sequences, i);
+    if (item.sq > 0) tiles[k] = visited_tiles(g, item);
+    longest = max(longest, tiles[k]), work += static_cast<float>(max(tiles[k], 0));
+  }
+  work = warp_reduce(work, [](float x, float y) { return x + y; }) * static_cast<float>(heads);
+  longest = warp_reduce(longest, [](int x, int y) { return max(x, y); });
+  // Whole sequences, if the longest one ends with the others.
+  const bool whole = static_cast<float>(longest) <= work / order.readers + kMergeTiles;
+  const int fair = static_cast<int>(ceilf(work / static_cast<float>(order.splits * heads)));
+  const int split = whole ? longest : max(order.least_tiles, fair);
+
+  int entry = 0;  // the first of the sequences that follow
+#pragma unroll
+  for (int k = 0; k < kMine; ++k) {
+    if (k * kWarpSize >= g.sequences.count) break;
+    const int splits = tiles[k] < 0 ? 0 : max(1, (tiles[k] + split - 1) / split);
+    int until = splits;  // of the sequences up to this lane's
+#pragma unroll
+    for (int offset = 1; offset < kWarpSize; offset *= 2) {
+      const int earlier = __shfl_up_sync(kFullWarp, until, offset);
+      if (lane >= offset) until += earlier;
+    }
+    const unsigned found = __ballot_sync(kFullWarp, merging ? k * kWarpSize + lane == wanted : entry + until > wanted);
+    if (found != 0) {
+      const int of_lane = __ffs(static_cast<int>(found)) - 1;
+      SequenceItem item = describe_sequence(g.sequences, k * kWarpSize + of_lane);
+      item.splits = __shfl_sync(kFullWarp, splits, of_lane);
+      entry += __shfl_sync(kFullWarp, until, of_lane) - item.splits;
+      item.split = merging ? 0 : wanted - entry;
+      if (merging) wanted = entry;
+      return item;
+    }
+    entry += __shfl_sync(kFullWarp, until, kWarpSize - 1);
+  }
+  return {.splits = 0};
+}
+
+/// Tiles of rows that may have splits to merge: of all items of a list, or of all sequences.
+template <class Base>
+__device__ __forceinline__ int merged_tiles(const WithSequences<Base>& g) {
+  return g.schedule.list != nullptr ? g.items : g.sequences.count * static_cast<int>(g.schedule.heads.divisor);
+}
+
 struct SequenceTile : RowTile, SequenceBounds {
   int sequence, item, split_count, query_row, key_row;
 
+  /// An item of a list.
   template <class Arguments>
-  __device__ __forceinline__ SequenceTile(const Arguments& g, int item_index) : item(item_index) {
-    const SequenceSchedule& order = g.schedule;
-    const int entry = order.heads.divide(item), tile_head = item - entry * static_cast<int>(order.heads.divisor);
-    SequenceItem x;
-    if (order.list != nullptr) {
-      const int4* const from = reinterpret_cast<const int4*>(order.list + entry);
-      const int4 a = __ldg(from), b = __ldg(from + 1);
-      x = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-    } else {
-      const int i = order.splits.divide(entry);
-      x = describe_sequence(g.sequences, i);
-      x.split = entry - i * static_cast<int>(order.splits.divisor);
-      if (order.least_tiles > 0) {
-        const int tiles = visited_tiles(g, x), most = static_cast<int>(order.splits.divisor);
-        const int split = max(order.least_tiles, order.splits.divide(tiles + most - 1));
-        x.splits = max(1, (tiles + split - 1) / split);
-      }
-      if (x.split >= x.splits || x.sq == 0) x.splits = 0;
-    }
+  __device__ __forceinline__ SequenceTile(const Arguments& g, int item) {
+    const int entry = g.schedule.heads.divide(item);
+    const int4* const from = reinterpret_cast<const int4*>(g.schedule.list + entry);
+    const int4 a = __ldg(from), b = __ldg(from + 1);
+    set(g, {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}, entry, item - entry * static_cast<int>(g.schedule.heads.divisor));
+  }
+  /// An item, of a list or not. Called by whole warps.
+  template <class Arguments>
+  static __device__ __forceinline__ SequenceTile find(const Arguments& g, int item, bool merging = false) {
+    if (g.schedule.list != nullptr) return SequenceTile(g, item);
+    int entry = g.schedule.heads.divide(item);
+    const int tile_head = item - entry * static_cast<int>(g.schedule.heads.divisor);
+    const SequenceItem of_sequence = divide_sequences(g, entry, merging);
+    SequenceTile tile;
+    tile.set(g, of_sequence, entry, tile_head);
+    return tile;
+  }
+
+ private:
+  SequenceTile() = default;
+  template <class Arguments>
+  __device__ __forceinline__ void set(const Arguments& g, const SequenceItem& x, int entry, int tile_head) {
+    item = entry * static_cast<int>(g.schedule.heads.divisor) + tile_head;
     sequence = x.sequence, query_row = x.query_row, key_row = x.key_row;
     split = x.split, split_count = x.splits, row = x.row, index = item, row_tile = 0;
     static_cast<SequenceBounds&>(*this) = bounds_of(g.sequences, x);
@@ -83,7 +160,12 @@ struct SequenceTile : RowTile, SequenceBounds {
     outer = g.sequences.query_offsets != nullptr ? 0 : sequence;
   }
 
+ public:
   // RowTile's, for a tile of a sequence.
+  template <class Arguments>
+  static __device__ __forceinline__ SequenceTile to_merge(const Arguments& g, int tile) {
+    return find(g, tile, true);
+  }
   __device__ __forceinline__ bool exists() const { return split_count > 0; }
   __device__ __forceinline__ const SequenceBounds& bounds(const TileArguments&) const { return *this; }
   __device__ __forceinline__ bool in_memory(const TileArguments&) const { return split_count > 1; }
@@ -135,7 +217,7 @@ struct KeyWalk<kKeys, Masking::sequences> {
 };
 
 /// The CTA's tile for its main loop: in registers or, as a sequence's has too many, in shared memory. Called by all threads.
-__device__ __forceinline__ RowTile& hold_tile(RowTile& tile) { return tile; }
+__device__ __forceinline__ const RowTile& hold_tile(const RowTile& tile) { return tile; }
 __device__ __forceinline__ SequenceTile& held_tile() {
   __shared__ alignas(16) unsigned char memory[sizeof(SequenceTile)];
   return *reinterpret_cast<SequenceTile*>(memory);

@@ -29,7 +29,10 @@ static_assert(kWideBytes <= Tile::kSharedBytes);
 enum { kWideBarrier = 1 };
 
 /// Nothing if the kernel does not take the problem; `problem` as plan_tiles() has it, whatever its table.
-std::optional<Plan> plan_wide(Problem problem, bool latent);
+inline std::optional<Plan> plan_wide(Problem problem, bool latent) {
+  problem.table = {&kWideTiles[latent], 1}, problem.portable = true, problem.latent = latent;
+  return plan_tiles(problem);
+}
 
 void launch_wide_half(bool latent, const TileArguments& arguments, int ctas, cudaStream_t stream);
 void launch_wide_bf16(bool latent, const TileArguments& arguments, int ctas, cudaStream_t stream);
