@@ -103,7 +103,7 @@ def test_every_instantiation(attend: Attend) -> None:
 
 
 def test_splits_follow_the_lengths(attend: Attend) -> None:
-    """Of a few long sequences among many short ones; alone; for more rows than one tile; listed, of 128 sequences and more."""
+    """Of a few long sequences among many short ones; alone; for more rows than one tile; of more sequences than 128."""
     cases = [
         paged(16, 1500, seed=7, sequences=50, key_heads=1, lengths=2, sm_count=132, d=8, dv=8),
         paged(16, 2100, seed=8, sequences=128, key_heads=2, lengths=2, sm_count=90, d=8, dv=8, packed=1, max_q=2),

@@ -97,9 +97,7 @@ def test_long_keys_in_splits(attend: Attend) -> None:
         Case(seed=1, sm_count=132, outer=2, group=4, sq=1, sk=5000, d=64, last=5000, sinks=1),
         Case(seed=2, sm_count=132, group=2, sq=40, sk=8200, d=64, mask=1, rows=1, sinks=2),
         # Splits before and after the window are skipped.
-        Case(
-            seed=3, sm_count=132, outer=2, group=4, sq=1, sk=9000, d=64, first=4999 - 1500, last=5000, sinks=2, softcap=4
-        ),
+        Case(seed=3, sm_count=132, outer=2, group=4, sq=1, sk=9000, d=64, first=3499, last=5000, sinks=2, softcap=4),
         Case(seed=4, sm_count=132, sq=130, sk=13000, d=64, first=5000, last=5100, sinks=1),
         Case(seed=5, sm_count=132, group=3, sq=2, sk=2100, d=64, first=700, last=701, mask=2),
     ]
@@ -111,7 +109,7 @@ def test_long_keys_in_splits(attend: Attend) -> None:
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     with planner(tmp_path_factory) as answer:
 
-        def ask(sq: int, sk: int, d: int = 128, dv: int = 0, batches: int = 1, group: int = 1, causal=False, mode=False):
+        def ask(sq: int, sk: int, d=128, dv=0, batches=1, group=1, causal=False, mode=False):
             return answer("tiles", mode, causal, batches, group, sq, sk, d, dv or d)
 
         yield ask
