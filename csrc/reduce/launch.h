@@ -27,4 +27,8 @@ void launch_cross_entropy(const Plan& plan, const void* in, void* out, const Wor
 void launch_mean_loss(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
 void launch_copy(const CopyPlan& plan, const void* in, void* out, cudaStream_t stream);
 
+/// Rounds as torch's Tensor.to does. out: contiguous, as many elements as `source`, in its logical order. `dtype`: floating or
+/// int64. A source of no elements launches nothing.
+void launch_cast(const char* op, const Source& source, void* out, DType dtype, cudaStream_t stream);
+
 }  // namespace xgemm::reduce

@@ -7,7 +7,7 @@
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
 #include "device/environment.h"
-#include "reduce/cast.h"
+#include "reduce/launch.h"
 #include "softmax/launch.h"
 #include "torch/cuda.h"
 #endif
