@@ -69,8 +69,7 @@ Tensor strided_copy(const Tensor& x, std::int64_t stride, std::int64_t threads, 
         "expected fewer than 2^31 elements and up to 2^32 / stride with one load a thread, got ", v.numel());
   check_blocks(v, threads);
   return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
-    ex::strided_copy(data<float>(v), data<float>(out), v.numel(), static_cast<int>(stride), static_cast<int>(threads),
-                     static_cast<int>(loads), scope.stream());
+    ex::strided_copy(data<float>(v), data<float>(out), v.numel(), stride, threads, loads, scope.stream());
   });
 }
 
@@ -80,7 +79,7 @@ Tensor empty_launch(const Tensor& x, std::int64_t threads) {
   check_blocks(v, threads);
   const CudaScope scope(v);
   const std::int64_t blocks = (v.numel() + threads - 1) / threads;
-  if (blocks > 0) ex::empty_launch(blocks, static_cast<int>(threads), scope.stream());
+  if (blocks > 0) ex::empty_launch(blocks, threads, scope.stream());
   scope.check_launch();
   return host_numbers(v, {blocks, threads});
 }
@@ -102,11 +101,8 @@ Tensor concurrent_copy(const Tensor& x, std::int64_t threads, std::int64_t loads
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, named_kernel(v.op, name.c_str()).kernel, static_cast<int>(threads),
                                                     0);
     }
-    const ex::CopyShape shape{.threads = static_cast<int>(threads),
-                              .loads = static_cast<int>(loads),
-                              .width = static_cast<int>(width),
-                              .blocks = blocks * scope.properties().sm_count};
-    check(ex::concurrent_copy(data<float>(v), data<float>(out), v.numel(), shape, scope.stream()), v.op, "no such kernel");
+    const ex::CopyShape shape{.threads = threads, .loads = loads, .width = width, .blocks = blocks * scope.properties().sm_count};
+    ex::concurrent_copy(data<float>(v), data<float>(out), v.numel(), shape, scope.stream());
   });
 }
 
@@ -126,14 +122,9 @@ Tensor fma_chains(const Tensor& x, const Tensor& factors, std::int64_t threads, 
   check(v.numel() % threads == 0 && v.numel() / threads <= 65535, v.op,
         "expected x of threads elements a block, up to 65535 blocks, got ", v.numel(), " elements and ", threads, " threads");
   return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
-    const ex::FmaShape shape{.threads = static_cast<int>(threads),
-                             .chains = static_cast<int>(chains),
-                             .iterations = static_cast<int>(iterations),
-                             .unroll = static_cast<int>(unroll),
-                             .registers = static_cast<int>(registers)};
-    check(ex::fma_chains(data<float>(v), data<float>(vf), data<float>(out), static_cast<int>(v.numel() / threads), shape,
-                         scope.stream()),
-          v.op, "no such kernel");
+    const ex::FmaShape shape{
+        .threads = threads, .chains = chains, .iterations = iterations, .unroll = unroll, .registers = registers};
+    ex::fma_chains(data<float>(v), data<float>(vf), data<float>(out), v.numel() / threads, shape, scope.stream());
   });
 }
 
@@ -149,10 +140,9 @@ Tensor intensity(const Tensor& x, std::int64_t steps) {
   check_blocks(v, 512 * width);
   return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
     if (v.dtype == ScalarType::Float)
-      ex::intensity(data<float>(v), data<float>(out), v.numel(), static_cast<int>(steps), static_cast<float>(factor), 1,
-                    scope.stream());
+      ex::intensity(data<float>(v), data<float>(out), v.numel(), steps, static_cast<float>(factor), 1, scope.stream());
     else
-      ex::intensity(data<double>(v), data<double>(out), v.numel(), static_cast<int>(steps), factor, 1, scope.stream());
+      ex::intensity(data<double>(v), data<double>(out), v.numel(), steps, factor, 1, scope.stream());
   });
 }
 
@@ -164,10 +154,8 @@ Tensor pointer_chase(const Tensor& next, std::int64_t steps, std::int64_t start,
         v.numel());
   check(start >= 0 && start < v.numel(), v.op, "expected start in [0, ", v.numel(), "), got ", start);
   check(steps >= 0 && steps <= 1 << 24, v.op, "expected steps in [0, 2^24], got ", steps);
-  const std::array<std::int64_t, 1> shape{2};
-  return run(v, shape, ScalarType::Long, [&](const Tensor& out, const CudaScope& scope) {
-    ex::pointer_chase(data<int>(v), v.numel(), data<std::int64_t>(out), static_cast<int>(steps), static_cast<int>(start), shared,
-                      scope.stream());
+  return run(v, std::array<std::int64_t, 1>{2}, ScalarType::Long, [&](const Tensor& out, const CudaScope& scope) {
+    ex::pointer_chase(data<int>(v), v.numel(), data<std::int64_t>(out), steps, start, shared, scope.stream());
   });
 }
 
@@ -180,12 +168,9 @@ Tensor read_rate(const Tensor& x, const Text& level, std::int64_t blocks, std::i
         "expected x of a multiple of 4 elements (global), or of 4096 a block, got ", v.numel(), " elements and ", blocks,
         " blocks");
   check(reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0, v.op, "expected x aligned to 16 bytes");
-  const std::array<std::int64_t, 1> shape{256 * blocks};
-  return run(v, shape, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
-    ex::read_rate(
-        data<float>(v), data<float>(out), v.numel(),
-        {.level = static_cast<ex::Level>(place), .blocks = static_cast<int>(blocks), .repeats = static_cast<int>(repeats)},
-        scope.stream());
+  return run(v, std::array{256 * blocks}, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
+    ex::read_rate(data<float>(v), data<float>(out), v.numel(),
+                  {.level = static_cast<ex::Level>(place), .blocks = blocks, .repeats = repeats}, scope.stream());
   });
 }
 
@@ -199,11 +184,11 @@ Tensor register_bound(const Tensor& x, std::int64_t registers, const Text& bound
     const NamedKernel& kernel = named_kernel(v.op, name.c_str());
     int blocks = 0;  // an SM
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.kernel, kernel.threads, 0);
-    const ex::RegisterShape shape{.registers = static_cast<int>(registers),
+    const ex::RegisterShape shape{.registers = registers,
                                   .memory = bound == "memory",
-                                  .iterations = static_cast<int>(iterations),
+                                  .iterations = iterations,
                                   .blocks = blocks * scope.properties().sm_count};
-    check(ex::register_bound(data<float>(v), data<float>(out), v.numel(), shape, scope.stream()), v.op, "no such kernel");
+    ex::register_bound(data<float>(v), data<float>(out), v.numel(), shape, scope.stream());
   });
 }
 
@@ -214,9 +199,8 @@ Tensor who_am_i(const Tensor& like, std::int64_t blocks, std::int64_t x, std::in
   check(x >= 1 && y >= 1 && z >= 1 && z <= 64 && x <= 1024 && y <= 1024 && x * y * z <= 1024, v.op,
         "expected a block of up to 1024 threads, z up to 64, got ", x, ", ", y, ", ", z);
   check(nanoseconds >= 0 && nanoseconds <= 10'000'000, v.op, "expected nanoseconds in [0, 10^7], got ", nanoseconds);
-  const std::array<std::int64_t, 3> shape{blocks, x * y * z, 5};
-  return run(v, shape, ScalarType::Long, [&](const Tensor& out, const CudaScope& scope) {
-    ex::who_am_i(data<std::int64_t>(out), static_cast<int>(blocks),
+  return run(v, std::array{blocks, x * y * z, std::int64_t{5}}, ScalarType::Long, [&](const Tensor& out, const CudaScope& scope) {
+    ex::who_am_i(data<std::int64_t>(out), blocks,
                  dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)), nanoseconds, scope.stream());
   });
 }
@@ -232,7 +216,7 @@ Tensor paths(const Tensor& x, std::int64_t count, bool per_lane) {
   const TensorView v = array("lab::paths", "x", x, ScalarType::Float);
   check(count >= 1 && count <= 32, v.op, "expected count in [1, 32], got ", count);
   return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
-    ex::paths(data<float>(v), data<float>(out), v.numel(), static_cast<int>(count), per_lane, scope.stream());
+    ex::paths(data<float>(v), data<float>(out), v.numel(), count, per_lane, scope.stream());
   });
 }
 
@@ -257,22 +241,21 @@ Tensor vector_add(const Tensor& a, const Tensor& b, const Text& variant) {
 
 Tensor window_sum(const Tensor& x, std::int64_t window, bool shared) {
   const TensorView v = array("lab::window_sum", "x", x, ScalarType::Float);
-  check(window >= 1 && window <= 1025 && window % 2 == 1, v.op, "expected window to be odd and in [1, 1025], got ", window);
+  check(window >= 1 && window <= ex::kMaxWindow && window % 2 == 1, v.op, "expected window to be odd and in [1, 1025], got ",
+        window);
   return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
-    ex::window_sum(data<float>(v), data<float>(out), v.numel(), static_cast<int>(window), shared, scope.stream());
+    ex::window_sum(data<float>(v), data<float>(out), v.numel(), window, shared, scope.stream());
   });
 }
 
 Tensor histogram(const Tensor& x, std::int64_t bins, bool privatised) {
   const TensorView v = array("lab::histogram", "x", x, ScalarType::Int);
-  check(bins >= 1 && bins <= 8192, v.op, "expected bins in [1, 8192], got ", bins);
+  check(bins >= 1 && bins <= ex::kMaxBins, v.op, "expected bins in [1, 8192], got ", bins);
   check(v.numel() < std::int64_t{1} << 31, v.op, "expected fewer than 2^31 elements, which int32 counts, got ", v.numel());
-  const std::array<std::int64_t, 1> shape{bins};
-  return run(v, shape, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
+  return run(v, std::array{bins}, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
     cudaMemsetAsync(data<int>(out), 0, static_cast<std::size_t>(bins) * sizeof(int), scope.stream());
     if (v.numel() > 0)
-      ex::histogram(data<int>(v), data<int>(out), v.numel(), static_cast<int>(bins), privatised, scope.properties().sm_count,
-                    scope.stream());
+      ex::histogram(data<int>(v), data<int>(out), v.numel(), bins, privatised, scope.properties().sm_count, scope.stream());
   });
 }
 
@@ -298,15 +281,14 @@ Tensor tiled_matmul(const Tensor& a, const Tensor& b, const Text& variant, std::
         "expected fewer than 2^31 tiles, got sizes ", m, " and ", n, " with tile ", tile);
   check(variant != "single_block" || (m <= 32 && n <= 32 && k * (m + n) <= 48 * 1024 / 4), va.op,
         "expected m, n <= 32 and A and B within 48 KiB for variant single_block, got ", m, ", ", n, " and k = ", k);
-  const std::array<std::int64_t, 2> shape{m, n};
-  return run(va, shape, va.dtype, [&](const Tensor& out, const CudaScope& scope) {
+  return run(va, std::array{m, n}, va.dtype, [&](const Tensor& out, const CudaScope& scope) {
     ex::tiled_matmul({.a = data<float>(va),
                       .b = data<float>(vb),
                       .c = data<float>(out),
                       .m = static_cast<int>(m),
                       .n = static_cast<int>(n),
                       .k = static_cast<int>(k)},
-                     static_cast<ex::Tiling>(place), static_cast<int>(tile), scope.stream());
+                     static_cast<ex::Tiling>(place), tile, scope.stream());
   });
 }
 
@@ -317,8 +299,7 @@ Tensor transpose(const Tensor& x, const Text& variant) {
   const auto tiles = [](std::int64_t size) { return size / 32 + (size % 32 > 0); };
   check(tiles(v.size(0)) * tiles(v.size(1)) < std::int64_t{1} << 31, v.op,
         "expected fewer than 2^31 tiles of 32 x 32, got shape ", to_string(v.sizes));
-  const std::array<std::int64_t, 2> shape{v.size(1), v.size(0)};
-  return run(v, shape, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
+  return run(v, std::array{v.size(1), v.size(0)}, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
     ex::transpose(data<float>(v), data<float>(out), v.size(0), v.size(1), static_cast<ex::Transposition>(place), scope.stream());
   });
 }
