@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "softmax/masked.h"
+#include "softmax/plan.h"
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA

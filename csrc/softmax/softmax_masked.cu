@@ -8,7 +8,7 @@
 // softmax_masked_any: any strides, dim and length: a block passes three times over a tile. Floor: three reads, one write.
 #include "device/vector.cuh"
 #include "softmax/kernels/common.cuh"
-#include "softmax/masked.h"
+#include "softmax/plan.h"
 
 namespace xgemm::softmax {
 
