@@ -18,7 +18,7 @@
 #include "matmul/fp16_split/line_scale.cuh"
 #include "matmul/gemv/compensated.cuh"
 #include "matmul/simt/loader.cuh"
-#include "matmul/simt/tile.h"
+#include "matmul/simt/plan.h"
 
 namespace xgemm::matmul {
 
