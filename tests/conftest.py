@@ -14,6 +14,7 @@ from emulation.build import build, cuda_include
 
 import torch_ext
 from tools.gpu_tests import NO_GPU
+from torch_ext._load import build_info
 
 # The name of pytest-xdist's process (`-n`), empty without it.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
@@ -28,6 +29,10 @@ LONG = {
 
 # They say what Hopper serves: elsewhere fp64, TF32 and attention in fp32 are torch's, and the lab ends early.
 OF_HOPPER = {"test_enable", "test_export", "test_lab_kernels", "test_replace", "test_sdpa_registry"}
+
+
+# The lab's calls are in a library with CUDA alone.
+collect_ignore_glob = [] if build_info()["cuda"] else ["test_lab*"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""The plan of matmul/bf16x3/kernel.cuh, without a GPU."""
+"""The plan of matmul/bf16x3/kernel.cu, without a GPU."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -19,7 +19,7 @@ WGMMA_PRODUCTS = [
     *(path for path in sorted((CSRC / "matmul" / "wgmma").glob("*.cu")) if path.stem != "bf16"),
     *(
         CSRC / "matmul" / name
-        for name in ("bf16x3/launch.cu", "fp16_split/passes.cu", "simt/float.cu", "simt/half_splits.cu")
+        for name in ("bf16x3/kernel.cu", "fp16_split/passes.cu", "simt/float.cu", "simt/half_splits.cu")
     ),
     *PLANNERS,
 ]
@@ -52,7 +52,7 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
         ("tf32", PLANNERS),
         ("fp64", PLANNERS),
         ("fp64_m8n8k4", PLANNERS),
-        ("bf16x3", [CSRC / "matmul" / "bf16x3" / "launch.cu", *PLANNERS]),
+        ("bf16x3", [CSRC / "matmul" / "bf16x3" / "kernel.cu", *PLANNERS]),
         ("mma", PLANNERS),
         ("large", PLANNERS),
         ("wgmma_products", WGMMA_PRODUCTS),

@@ -1,4 +1,4 @@
-"""The plan of matmul/fp64_mma/kernel.cuh, without a GPU."""
+"""The plan of matmul/fp64_mma/kernel.cu, without a GPU."""
 
 import pytest
 from common import tile_names

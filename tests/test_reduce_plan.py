@@ -13,7 +13,6 @@ DRIVER = r"""
 #include <iostream>
 #include <vector>
 #include "reduce/plan.h"
-#include "softmax/masked.h"
 #include "softmax/plan.h"
 using namespace xgemm;
 // a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: a Kind, 17 softmax, 18 division,
@@ -122,7 +121,6 @@ def planner(tmp_path_factory):
         "reduce/row_plan.cpp",
         "reduce/column_plan.cpp",
         "softmax/plan.cpp",
-        "softmax/masked.cpp",
     )
 
     def run(lines):

@@ -1,4 +1,4 @@
-"""The plans of matmul/sliced/kernel.cuh and gemv/sweep.cuh, without a GPU."""
+"""The plans of matmul/sliced/sliced.cu and gemv/sweep.cu, without a GPU."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,9 +1,10 @@
-// Element types in device code: the accumulator type of each, conversions, and host dispatch from DType to a C++ type.
+// Element types in device code: the type of their values, conversions, and host dispatch from DType to a C++ type.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "device/dtype.h"
@@ -13,10 +14,14 @@ namespace xgemm {
 using half = __half;
 using bf16 = __nv_bfloat16;
 
-/// Type in which sums of T are kept: fp32 for fp32 and the half types, fp64 for fp64, int64 for integers and bool.
+/// Type in which floating elements of T are compared and added.
 template <class T>
-using Accumulator =
-    std::conditional_t<std::is_integral_v<T>, std::int64_t, std::conditional_t<std::is_same_v<T, double>, double, float>>;
+using Value = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+template <class V>
+__device__ __forceinline__ V minus_infinity() {
+  return -std::numeric_limits<V>::infinity();
+}
 
 template <class To, class From>
 __device__ __forceinline__ To convert(From x) {

@@ -90,8 +90,6 @@ const DeviceProperties& device_properties(int index) {
         .major = read(cudaDevAttrComputeCapabilityMajor),
         .minor = read(cudaDevAttrComputeCapabilityMinor),
         .sm_count = read(cudaDevAttrMultiProcessorCount),
-        .max_threads_per_sm = read(cudaDevAttrMaxThreadsPerMultiProcessor),
-        .l2_bytes = static_cast<std::size_t>(read(cudaDevAttrL2CacheSize)),
         .smem_per_block = static_cast<std::size_t>(read(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
         .smem_per_sm = static_cast<std::size_t>(read(cudaDevAttrMaxSharedMemoryPerMultiprocessor)),
         .clock_hz = 1e3 * read(cudaDevAttrClockRate),

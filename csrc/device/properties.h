@@ -12,8 +12,6 @@ struct DeviceProperties {
   /// or what XGEMM_ARCH names (80, 86, 89, 120), with that architecture's shared memory.
   int major = 0, minor = 0;
   int sm_count = 0;
-  int max_threads_per_sm = 0;
-  std::size_t l2_bytes = 0;
   std::size_t smem_per_block = 0;  ///< largest dynamic shared memory of a block (opt-in limit)
   std::size_t smem_per_sm = 0;
   double clock_hz = 0;                 ///< the highest; 0 if unknown

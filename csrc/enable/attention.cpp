@@ -1,5 +1,3 @@
-#include "enable/attention.h"
-
 #include <limits>
 
 #include "attention/call.h"
@@ -53,16 +51,8 @@ FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& 
     lse = whole;
   }
   count(op, by);
-  static const TensorView kCpu{.op = "",
-                               .name = "",
-                               .tensor = nullptr,
-                               .data = nullptr,
-                               .sizes = {},
-                               .strides = {},
-                               .dtype = ScalarType::Long,
-                               .device_index = -1,
-                               .cuda = false};
-  return {result.output, lse, empty({}, ScalarType::Long, kCpu), empty({}, ScalarType::Long, kCpu)};  // no generator's state
+  const auto no_state = [] { return empty({}, ScalarType::Long, TensorView()); };  // a generator's, on the CPU
+  return {result.output, lse, no_state(), no_state()};
 }
 
 }  // namespace xgemm::enable

@@ -11,7 +11,6 @@
 
 #include "device/index_map.h"
 #include "enable/answer.h"
-#include "enable/attention.h"
 #include "matmul/ops.h"
 #include "matmul/plan/machine.h"
 #include "reduce/ops.h"

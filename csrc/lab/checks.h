@@ -1,4 +1,5 @@
-// Argument checks of the lab's ops. They run before the device check, so that a message does not depend on the machine.
+// Argument checks of the lab's ops. They run before CudaScope's check of the device, so that a message does not depend on the
+// machine.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -35,10 +36,6 @@ inline std::size_t place_of(const char* op, const char* name, const std::string&
   std::string list;
   for (const char* const& one : allowed) list += std::string(list.empty() ? "" : &one == allowed.end() - 1 ? " or " : ", ") + one;
   fail(op, "expected ", name, " to be ", list, ", got ", value);
-}
-
-inline void check_cuda(const TensorView& v) {
-  check(v.cuda, v.op, "expected ", v.name, " on cuda, got ", device_name(v), "; the lab measures CUDA kernels only");
 }
 
 /// A result for the host.

@@ -3,12 +3,10 @@
 
 #include <string_view>
 
+#include "lab/checks.h"
+#include "torch/cuda.h"
 #include "torch/register.h"
 #include "torch/tensor.h"
-#ifdef XGEMM_WITH_CUDA
-#include "torch/cuda.h"
-#endif
-#include "lab/checks.h"
 
 namespace xgemm::lab {
 
@@ -21,12 +19,10 @@ const NamedKernel& named_kernel(const char* op, const char* name) {
 
 namespace {
 
-Tensor kernel_attributes(const Tensor& x, [[maybe_unused]] const Text& name) {
+Tensor kernel_attributes(const Tensor& x, const Text& name) {
   const TensorView v = view("lab::kernel_attributes", "x", x);
-  check_cuda(v);
-#ifdef XGEMM_WITH_CUDA
-  const NamedKernel& found = named_kernel(v.op, name.c_str());
   const CudaScope scope(v);
+  const NamedKernel& found = named_kernel(v.op, name.c_str());
   cudaFuncAttributes attributes{};
   int blocks = 0;
   if (found.dynamic_shared > 48 * 1024)
@@ -36,15 +32,10 @@ Tensor kernel_attributes(const Tensor& x, [[maybe_unused]] const Text& name) {
   scope.check_launch();
   return host_numbers(v, {attributes.numRegs, static_cast<std::int64_t>(attributes.sharedSizeBytes + found.dynamic_shared),
                           static_cast<std::int64_t>(attributes.localSizeBytes), found.threads, blocks});
-#else
-  fail_without_cuda(v.op);
-#endif
 }
 
-Tensor best_block_size(const Tensor& x, [[maybe_unused]] const Text& name) {
+Tensor best_block_size(const Tensor& x, const Text& name) {
   const TensorView v = view("lab::best_block_size", "x", x);
-  check_cuda(v);
-#ifdef XGEMM_WITH_CUDA
   const CudaScope scope(v);
   const NamedKernel& found = named_kernel(v.op, name.c_str());
   cudaFuncAttributes attributes{};
@@ -54,9 +45,6 @@ Tensor best_block_size(const Tensor& x, [[maybe_unused]] const Text& name) {
       &min_grid, &threads, found.kernel, [&](int block) { return static_cast<std::size_t>(block) * found.shared_per_thread; });
   scope.check_launch();
   return host_numbers(v, {threads, min_grid, attributes.numRegs});
-#else
-  fail_without_cuda(v.op);
-#endif
 }
 
 XGEMM_REGISTER(xgemm_lab, kernel_attributes, kernel_attributes);

@@ -5,7 +5,6 @@
 #include "matmul/bf16x3/plan.h"
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
-#include "matmul/mma/large.h"
 #include "matmul/mma/plan.h"
 #include "matmul/simt/launch.h"
 #include "matmul/sliced/plan.h"
@@ -20,9 +19,8 @@ void launch_gemv(const Problem& p, const GemvPlan& plan, void* workspace, cudaSt
 void launch_dot(const Problem& p, cudaStream_t stream);
 void launch_sweep(const Problem& p, const GemvPlan& plan, cudaStream_t stream);
 void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaStream_t stream);
-void launch_mma_half(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream);
-void launch_mma_bf16(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream);
-void launch_mma_tf32(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream);
+template <class T>  // in mma/<type>.cu
+void launch_mma(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream);
 void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream);
 
 /// Sums of splits, [split][batch][m][n], by simt/kernel.cuh's last launch: adds them in order and stores C.

@@ -22,7 +22,7 @@ constexpr std::int64_t kMostSegments = 128;
 // Long K is cut for any N: then a CTA's total costs little, and few rows of tiles still fill a GPU.
 constexpr std::int64_t kShortestOfLong = 96, kMostOfLong = 4;
 constexpr std::int64_t kSweepClusterK = 512;  // below, a cluster's start and meeting take longer than its k
-static_assert(kSweepExact < kSweepClusterK, "sweep.cuh");
+static_assert(kSweepExact < kSweepClusterK, "sweep.cu");
 }  // namespace
 
 // Enough segments that 64 rows of C fill a GPU: 128 CTAs of 64 columns and a segment each.

@@ -27,7 +27,7 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits);
 /// Batch-invariant half precision: splits of K, more than one if N is small, so that few tiles still fill the GPU.
 std::int64_t invariant_splits(std::int64_t n, std::int64_t k);
 
-/// Warps of a block of gemv/dot.cuh: at least; and at most, if they share a line.
+/// Warps of a block of gemv/dot.cu: at least; and at most, if they share a line.
 inline constexpr int kDotBlockWarps = 4, kDotMaxWarps = 16;
 
 /// Warps that share a line of dot's large operand, a power of two: enough that all lines' warps fill a large GPU, if each lane
@@ -38,11 +38,11 @@ int dot_warps(std::int64_t lines, std::int64_t k);
 inline constexpr std::int64_t kDotShort = 256;
 int dot_lanes(std::int64_t k);
 
-/// gemv/sweep.cuh: most strips of k (and so warps) of a block, its columns, and k of a warp's step.
+/// gemv/sweep.cu: most strips of k (and so warps) of a block, its columns, and k of a warp's step.
 inline constexpr int kSweepStrips = 16, kSweepColumns = 128, kSweepDepth = 8, kSweepMaxSplits = 8;
 inline constexpr int kSweepExact = 256;  ///< up to this k, a sum may have so few products that each one's rounding shows
 
-/// gemv/sweep.cuh: blocks that share a line's k: a function of the lines and of K.
+/// gemv/sweep.cu: blocks that share a line's k: a function of the lines and of K.
 std::int64_t sweep_splits(std::int64_t lines, std::int64_t k);
 
 }  // namespace xgemm::matmul

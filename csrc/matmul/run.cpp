@@ -139,9 +139,9 @@ struct Launch {
   }
   bool operator()(const Fp64Plan& plan) const { return launch_fp64(p, plan, workspace, stream), true; }
   bool operator()(const MmaPlan& plan) const {
-    (p.dtype == DType::f16    ? launch_mma_half
-     : p.dtype == DType::bf16 ? launch_mma_bf16
-                              : launch_mma_tf32)(p, plan, counters, partials, stream);
+    (p.dtype == DType::f16    ? launch_mma<half>
+     : p.dtype == DType::bf16 ? launch_mma<bf16>
+                              : launch_mma<float>)(p, plan, counters, partials, stream);
     return true;
   }
   bool operator()(const LargePlan& plan) const { return launch_large(p, plan, workspace, partials, stream), true; }

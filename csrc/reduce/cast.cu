@@ -6,7 +6,6 @@
 #include "device/launch.h"
 #include "device/numeric.cuh"
 #include "device/ptx/grid.cuh"
-#include "reduce/cast.h"
 #include "reduce/launch.h"
 
 namespace xgemm::reduce {

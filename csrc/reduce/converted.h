@@ -1,6 +1,6 @@
 // An op's input as its kernel reads it: the tensor itself, or a dense copy in another dtype or order of dims.
 #pragma once
-#include "reduce/cast.h"
+#include "reduce/launch.h"
 #include "torch/cuda.h"
 
 namespace xgemm::reduce {
@@ -49,5 +49,12 @@ class Converted {
   std::optional<Tensor> copy_;
   Shape sizes_, strides_, strides_before_;
 };
+
+/// Runs a planned reduction with the memory that it needs.
+inline void run(const Plan& plan, const void* in, void* out, const CudaScope& scope) {
+  const MeetingPlace place = scope.meeting_place(plan.counter_bytes, plan.workspace_bytes - plan.counter_bytes);
+  launch(plan, in, out, Workspace{place.counters, place.partials}, scope.stream());
+  scope.check_launch();
+}
 
 }  // namespace xgemm::reduce

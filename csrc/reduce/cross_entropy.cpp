@@ -9,7 +9,6 @@
 #ifdef XGEMM_WITH_CUDA
 #include "device/environment.h"
 #include "reduce/converted.h"
-#include "reduce/run.h"
 #endif
 
 namespace xgemm {

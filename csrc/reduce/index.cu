@@ -1,10 +1,6 @@
 #include "reduce/kernels/launch.cuh"
 #include "reduce/kernels/operators/index.cuh"
 
-namespace xgemm::reduce {
-
-void launch_index(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
+void xgemm::reduce::launch_index(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   launch_floating<MaximumIndex>(plan, in, out, workspace, stream);
 }
-
-}  // namespace xgemm::reduce

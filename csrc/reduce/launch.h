@@ -12,19 +12,32 @@ struct Workspace {
   void *counters, *partials;
 };
 
+// A .cu each, so that they compile in parallel.
+using Launch = void(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
+Launch launch_sum, launch_maximum, launch_index, launch_logsumexp, launch_cross_entropy, launch_mean_loss;
+void launch_copy(const CopyPlan& plan, const void* in, void* out, cudaStream_t stream);
+
 /// Enqueues one kernel.
-void launch(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
+inline void launch(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
+  if (const auto* copy = std::get_if<CopyPlan>(&plan.kernel)) return launch_copy(*copy, in, out, stream);
+  switch (state_of(reduction_of(plan).kind)) {
+    case State::sum: return launch_sum(plan, in, out, workspace, stream);
+    case State::maximum: return launch_maximum(plan, in, out, workspace, stream);
+    case State::index: return launch_index(plan, in, out, workspace, stream);
+    case State::logsumexp: return launch_logsumexp(plan, in, out, workspace, stream);
+    case State::cross_entropy: return launch_cross_entropy(plan, in, out, workspace, stream);
+    case State::mean_loss: return launch_mean_loss(plan, in, out, workspace, stream);
+  }
+}
 
 /// The same with uninitialised memory of plan.workspace_bytes: a memset of the counters, if there are any, runs first.
-void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream);
+inline void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
+  if (plan.counter_bytes > 0) cudaMemsetAsync(workspace, 0, plan.counter_bytes, stream);
+  launch(plan, in, out, Workspace{workspace, static_cast<char*>(workspace) + plan.counter_bytes}, stream);
+}
 
-// A .cu each, so that they compile in parallel.
-void launch_sum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
-void launch_maximum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
-void launch_index(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
-void launch_logsumexp(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
-void launch_cross_entropy(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
-void launch_mean_loss(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
-void launch_copy(const CopyPlan& plan, const void* in, void* out, cudaStream_t stream);
+/// Rounds as torch's Tensor.to does. out: contiguous, as many elements as `source`, in its logical order. `dtype`: floating or
+/// int64. A source of no elements launches nothing.
+void launch_cast(const char* op, const Source& source, void* out, DType dtype, cudaStream_t stream);
 
 }  // namespace xgemm::reduce

@@ -7,7 +7,6 @@
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
 #include "reduce/converted.h"
-#include "reduce/run.h"
 #endif
 
 namespace xgemm {

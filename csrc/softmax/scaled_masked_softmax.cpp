@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <limits>
 
-#include "softmax/masked.h"
+#include "softmax/plan.h"
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA
 #include "device/environment.h"
-#include "reduce/cast.h"
+#include "reduce/launch.h"
 #include "softmax/launch.h"
 #include "torch/cuda.h"
 #endif

@@ -1,7 +1,233 @@
-#include "softmax/kernels/instantiate.cuh"
-#include "softmax/kernels/masked.cuh"
+// Softmax of scale * x + mask.
+//
+// Architectures: sm_80 and later. Output contiguous.
+// softmax_masked_rows: rows of stride 1 and of whole 16-byte vectors, a mask of stride 1 along them or none; any address (which
+//   thread holds which element does not depend on it). A lane holds 16 logits (8 in fp64) in registers: rows of up to 16384
+//   elements. Floor: one read of x, one of the mask without broadcast dims, one write.
+// softmax_masked_elements: other rows of up to 16384 elements, of any strides: a lane takes single elements. The same floor.
+// softmax_masked_any: any strides, dim and length: a block passes three times over a tile. Floor: three reads, one write.
+#include "device/vector.cuh"
+#include "softmax/kernels/common.cuh"
+#include "softmax/plan.h"
 
 namespace xgemm::softmax {
+
+/// scale * x + mask; -inf if a bool mask is false, whatever x is.
+template <class V, class M>
+__device__ __forceinline__ V logit(V x, V scale, M mask) {
+  if constexpr (std::is_same_v<M, bool>)
+    return mask ? x * scale : minus_infinity<V>();
+  else
+    return fma(x, scale, convert<V>(mask));
+}
+
+/// f(p, true) with the mask's pointer at `offset`, f(p, false) without a mask (p is then not read). One call per kind of mask,
+/// so that elements do not test the kind.
+template <class T, class F>
+__device__ __forceinline__ void with_mask(MaskKind kind, const void* mask, std::int64_t offset, F f) {
+  switch (kind) {
+    case MaskKind::none: return f(static_cast<const T*>(nullptr), std::false_type{});
+    case MaskKind::own: return f(static_cast<const T*>(mask) + offset, std::true_type{});
+    case MaskKind::f32: return f(static_cast<const float*>(mask) + offset, std::true_type{});
+    case MaskKind::boolean: return f(static_cast<const bool*>(mask) + offset, std::true_type{});
+  }
+}
+
+template <bool kAligned, int kCount, class M>
+__device__ __forceinline__ void load(const M* p, M (&values)[kCount]) {
+  constexpr int kStep = kAligned ? (kCount * sizeof(M) > 16 ? 16 / static_cast<int>(sizeof(M)) : kCount) : 1;
+#pragma unroll
+  for (int i = 0; i < kCount; i += kStep) {
+    const auto part = load_vector<kStep>(p + i);
+#pragma unroll
+    for (int e = 0; e < kStep; ++e) values[i + e] = part[e];
+  }
+}
+
+/// kAligned: rows of x, mask and output allow the widest loads and stores.
+template <class T, bool kAligned>
+__global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constant__ Masked plan, const T* __restrict__ in,
+                                                            const void* __restrict__ mask, T* __restrict__ out) {
+  using V = Value<T>;
+  constexpr int kWidth = Pack<T>::kCount, kSteps = masked_steps(sizeof(T));
+  __shared__ V warps[2][kWarpSize];
+  const Place place(plan.lanes, plan.outer);
+  const int lanes = place.lanes, lane = place.lane;
+  const std::int64_t row = place.row;
+  const bool exists = place.exists;
+  const IndexMap::Pair at = plan.outer_map.offsets(exists ? row : 0);
+  const T* x = in + at.in + lane * kWidth;
+  const int vectors = exists ? static_cast<int>(plan.length) / kWidth : 0, step = lanes * kWidth;
+  const V scale = static_cast<V>(plan.scale);
+
+  V z[kSteps][kWidth];
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) z[k][e] = minus_infinity<V>();
+  }
+  with_mask<T>(plan.mask, mask, at.out + lane * kWidth, [&]<class M, bool kMask>(const M* p, std::bool_constant<kMask>) {
+    // Loads of x and of the mask before the first use of either.
+    T x_values[kSteps][kWidth];
+    M m_values[kSteps][kWidth];
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k)
+      if (lane + k * lanes < vectors) load<kAligned>(x + k * step, x_values[k]);
+    if constexpr (kMask) {
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k)
+        if (lane + k * lanes < vectors) load<kAligned>(p + k * step, m_values[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      if (lane + k * lanes < vectors) {
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) {
+          const V value = convert<V>(x_values[k][e]);
+          if constexpr (kMask)
+            z[k][e] = logit(value, scale, m_values[k][e]);
+          else
+            z[k][e] = value * scale;
+        }
+      }
+    }
+  });
+
+  V m = minus_infinity<V>();
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) m = larger(m, z[k][e]);
+  }
+  m = place.largest(m, warps[0]);
+
+  V sums[4] = {};
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    if (k < plan.steps) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        z[k][e] = scaled_exp<T>(z[k][e] - m, kBias);
+        sums[e % 4] = add(sums[e % 4], z[k][e]);
+      }
+    }
+  }
+  const V d = place.sum(sums, warps[1]);
+
+  const V r = V{1} / d;
+  T* y = out + row * plan.length + lane * kWidth;
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    if (lane + k * lanes < vectors) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) z[k][e] = divide<T>(z[k][e], d, r);
+      if constexpr (kAligned) {
+        store_aligned<T>(y + k * step, z[k]);
+      } else {
+#pragma unroll
+        for (int e = 0; e < kWidth; ++e) y[k * step + e] = convert<T>(z[k][e]);
+      }
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(1024) softmax_masked_elements(const __grid_constant__ Masked plan, const T* __restrict__ in,
+                                                                const void* __restrict__ mask, T* __restrict__ out) {
+  using V = Value<T>;
+  __shared__ V warps[2][kWarpSize];
+  const Place place(plan.lanes, plan.outer);
+  const int lanes = place.lanes, lane = place.lane;
+  const std::int64_t row = place.row;
+  const bool exists = place.exists;
+  const IndexMap::Pair at = plan.outer_map.offsets(exists ? row : 0);
+  const int length = exists ? static_cast<int>(plan.length) : 0;
+  const T* x = in + at.in + lane * plan.input_stride;
+  const std::int64_t x_step = lanes * plan.input_stride, m_step = lanes * plan.mask_stride;
+  const V scale = static_cast<V>(plan.scale);
+
+  V z[kElementSteps];
+#pragma unroll
+  for (int k = 0; k < kElementSteps; ++k) {
+    z[k] = minus_infinity<V>();
+    if (lane + k * lanes < length) z[k] = convert<V>(x[k * x_step]);
+  }
+  with_mask<T>(plan.mask, mask, at.out + lane * plan.mask_stride,
+               [&]<class M, bool kMask>(const M* p, std::bool_constant<kMask>) {
+#pragma unroll
+                 for (int k = 0; k < kElementSteps; ++k) {
+                   if (lane + k * lanes < length) {
+                     if constexpr (kMask)
+                       z[k] = logit(z[k], scale, p[k * m_step]);
+                     else
+                       z[k] *= scale;
+                   }
+                 }
+               });
+
+  V m = minus_infinity<V>();
+#pragma unroll
+  for (int k = 0; k < kElementSteps; ++k) m = larger(m, z[k]);
+  m = place.largest(m, warps[0]);
+
+  V sums[4] = {};
+#pragma unroll
+  for (int k = 0; k < kElementSteps; ++k) {
+    if (k < plan.steps) {
+      z[k] = scaled_exp<T>(z[k] - m, kBias);
+      sums[k % 4] += z[k];
+    }
+  }
+  const V d = place.sum(sums, warps[1]);
+
+  const V r = V{1} / d;
+  T* y = out + row * plan.length + lane;
+#pragma unroll
+  for (int k = 0; k < kElementSteps; ++k)
+    if (lane + k * lanes < length) y[k * lanes] = convert<T>(divide<T>(z[k], d, r));
+}
+
+template <class T>
+__global__ void __launch_bounds__(256, 4) softmax_masked_any(const __grid_constant__ Masked plan, const T* __restrict__ in,
+                                                             const void* __restrict__ mask, T* __restrict__ out) {
+  using V = Value<T>;
+  __shared__ V shared[2][256];
+  const int lanes = plan.lanes, rows = static_cast<int>(blockDim.x) / lanes;
+  const int lane = static_cast<int>(threadIdx.x) % lanes, first = static_cast<int>(threadIdx.x) / lanes;
+  const std::int64_t outer = blockIdx.x / plan.tiles, column = (blockIdx.x - outer * plan.tiles) * lanes + lane;
+  const bool exists = column < plan.columns;
+  const IndexMap::Pair o = plan.outer_map.offsets(outer), c = plan.column_map.offsets(exists ? column : 0);
+  const T* x = in + o.in + c.in;
+  const std::int64_t end = exists ? plan.length : 0;
+  const V scale = static_cast<V>(plan.scale);
+  // Joins the threads of a column in a fixed order.
+  const auto join = [&](V value, V* slots, auto op) {
+    slots[threadIdx.x] = value;
+    for (int step = rows / 2; step > 0; step /= 2) {
+      __syncthreads();
+      if (first < step) slots[threadIdx.x] = op(slots[threadIdx.x], slots[static_cast<int>(threadIdx.x) + step * lanes]);
+    }
+    __syncthreads();
+    return slots[lane];
+  };
+
+  with_mask<T>(plan.mask, mask, o.out + c.out, [&]<class M, bool kMask>(const M* p, std::bool_constant<kMask>) {
+    const auto at = [&](std::int64_t n) {
+      const V value = convert<V>(x[n * plan.input_stride]);
+      if constexpr (kMask) return logit(value, scale, p[n * plan.mask_stride]);
+      return value * scale;
+    };
+    V m = minus_infinity<V>(), d = 0;
+    for (std::int64_t n = first; n < end; n += rows) m = larger(m, at(n));
+    m = join(m, shared[0], [](V a, V b) { return larger(a, b); });
+    for (std::int64_t n = first; n < end; n += rows) d += scaled_exp<T>(at(n) - m, kBias);
+    d = join(d, shared[1], [](V a, V b) { return a + b; });
+    const V r = V{1} / d;
+    T* y = out + outer * plan.length * plan.columns + column;
+    for (std::int64_t n = first; n < end; n += rows)
+      y[n * plan.columns] = convert<T>(divide<T>(scaled_exp<T>(at(n) - m, kBias), d, r));
+  });
+}
 
 void launch_masked(const Masked& plan, const void* in, const void* mask, void* out, cudaStream_t stream) {
   dispatch_floating(plan.dtype, [&]<class T>(Type<T>) {

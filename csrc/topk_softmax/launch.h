@@ -6,10 +6,12 @@
 
 namespace xgemm::topk_softmax {
 
-/// `values` and `indices` are contiguous. One kernel, no workspace.
-void launch(const Plan& plan, const void* in, void* values, std::int64_t* indices, cudaStream_t stream);
-
 void launch_rounds(const Plan& plan, const void* in, void* values, std::int64_t* indices, cudaStream_t stream);
 void launch_select(const Plan& plan, const void* in, void* values, std::int64_t* indices, cudaStream_t stream);
+
+/// `values` and `indices` are contiguous. One kernel, no workspace.
+inline void launch(const Plan& plan, const void* in, void* values, std::int64_t* indices, cudaStream_t stream) {
+  return (plan.kernel == Kernel::rounds ? launch_rounds : launch_select)(plan, in, values, indices, stream);
+}
 
 }  // namespace xgemm::topk_softmax

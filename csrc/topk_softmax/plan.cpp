@@ -4,7 +4,7 @@
 #include <array>
 
 #include "device/integer.h"
-#include "reduce/dims.h"
+#include "reduce/layout.h"
 
 namespace xgemm::topk_softmax {
 

@@ -20,7 +20,4 @@ void check(bool ok, const char* op, const Parts&... parts) {
     fail(op, parts...);
 }
 
-/// For calls that only a CUDA build can serve; view() has refused their tensors before.
-[[noreturn]] inline void fail_without_cuda(const char* op) { fail(op, "this libxgemm.so was built without CUDA"); }
-
 }  // namespace xgemm

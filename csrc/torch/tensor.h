@@ -25,15 +25,14 @@ using ShapeRef = std::span<const std::int64_t>;
 
 /// Metadata of one argument. Borrows sizes and strides from the tensor, which must outlive it.
 struct TensorView {
-  const char* op;    ///< op that received the tensor, for messages
-  const char* name;  ///< argument name, for messages
-  const Tensor* tensor;
-  void* data;
-  ShapeRef sizes;
-  ShapeRef strides;
-  ScalarType dtype;
-  int device_index;  ///< -1 on the CPU
-  bool cuda;
+  const char* op = "";    ///< op that received the tensor, for messages
+  const char* name = "";  ///< argument name, for messages
+  const Tensor* tensor = nullptr;
+  void* data = nullptr;
+  ShapeRef sizes{}, strides{};
+  ScalarType dtype{};
+  int device_index = -1;  ///< -1 on the CPU
+  bool cuda = false;
 
   std::int64_t dim() const { return static_cast<std::int64_t>(sizes.size()); }
   std::int64_t size(std::int64_t d) const { return sizes[static_cast<std::size_t>(d < 0 ? d + dim() : d)]; }

@@ -7,8 +7,7 @@
 #include "lab/attention/rows.cuh"
 #include "lab/kernels.h"
 
-namespace xgemm::lab::attention {
-namespace step_01 {
+namespace xgemm::lab::attention::step_01 {
 
 constexpr int kTile = 32, kWarps = 8;
 
@@ -67,14 +66,12 @@ const NameKernel named[] = {{"attention 01_materialised 64", outputs, kTile* kTi
                             {"attention 01_materialised scores", scores, kTile* kTile},
                             {"attention 01_materialised softmax", softmax, kWarps * 32}};
 
-}  // namespace step_01
+}  // namespace xgemm::lab::attention::step_01
 
-void materialised(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::attention::materialised(const Problem& p, cudaStream_t stream) {
   using namespace step_01;
   const auto heads = static_cast<unsigned>(p.heads), tiles = static_cast<unsigned>((p.s + kTile - 1) / kTile);
   scores<<<dim3(tiles, tiles, heads), dim3(kTile, kTile), 0, stream>>>(p);
   softmax<<<dim3((p.s + kWarps - 1) / kWarps, heads), kWarps * 32, 0, stream>>>(p);
   outputs<<<dim3(p.d / kTile, tiles, heads), dim3(kTile, kTile), 0, stream>>>(p);
 }
-
-}  // namespace xgemm::lab::attention

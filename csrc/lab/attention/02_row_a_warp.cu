@@ -9,8 +9,7 @@
 #include "lab/attention/rows.cuh"
 #include "lab/kernels.h"
 
-namespace xgemm::lab::attention {
-namespace step_02 {
+namespace xgemm::lab::attention::step_02 {
 
 constexpr int kWarps = 8;  // neighbouring rows of one head, which find each other's keys in L1
 
@@ -49,9 +48,9 @@ __global__ void __launch_bounds__(kWarps * 32, 6) kernel(const __grid_constant__
 const NameKernel named_64("attention 02_row_a_warp 64", kernel<64>, kWarps * 32),
     named_128("attention 02_row_a_warp 128", kernel<128>, kWarps * 32);
 
-}  // namespace step_02
+}  // namespace xgemm::lab::attention::step_02
 
-void row_a_warp(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::attention::row_a_warp(const Problem& p, cudaStream_t stream) {
   using namespace step_02;
   const dim3 grid((p.s + kWarps - 1) / kWarps, p.heads);
   if (p.d == 64)
@@ -59,5 +58,3 @@ void row_a_warp(const Problem& p, cudaStream_t stream) {
   else
     kernel<128><<<grid, kWarps * 32, 0, stream>>>(p);
 }
-
-}  // namespace xgemm::lab::attention

@@ -9,8 +9,7 @@
 #include "lab/attention/rows.cuh"
 #include "lab/kernels.h"
 
-namespace xgemm::lab::attention {
-namespace step_03 {
+namespace xgemm::lab::attention::step_03 {
 
 constexpr int kRows = 64, kKeys = 64, kThreads = 256;
 constexpr int kSide = 16, kEach = kRows / kSide;  // a thread's rows and keys: every 16th from (ty, tx)
@@ -140,8 +139,8 @@ void launch(const Problem& p, cudaStream_t stream) {
 const NameKernel named_64("attention 03_tiled 64", kernel<64>, kThreads, sizeof(Shared<64>)),
     named_128("attention 03_tiled 128", kernel<128>, kThreads, sizeof(Shared<128>));
 
-}  // namespace step_03
+}  // namespace xgemm::lab::attention::step_03
 
-void tiled(const Problem& p, cudaStream_t stream) { (p.d == 64 ? step_03::launch<64> : step_03::launch<128>)(p, stream); }
-
-}  // namespace xgemm::lab::attention
+void xgemm::lab::attention::tiled(const Problem& p, cudaStream_t stream) {
+  (p.d == 64 ? step_03::launch<64> : step_03::launch<128>)(p, stream);
+}

@@ -12,8 +12,7 @@
 #include "lab/attention/rows.cuh"
 #include "lab/kernels.h"
 
-namespace xgemm::lab::attention {
-namespace step_04 {
+namespace xgemm::lab::attention::step_04 {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps, kRows = 16 * kWarps, kKeys = 64;
 
@@ -112,8 +111,8 @@ void launch(const Problem& p, cudaStream_t stream) {
 const NameKernel named_64("attention 04_mma_sync 64", kernel<64>, kThreads, 2 * sizeof(Slot<64>)),
     named_128("attention 04_mma_sync 128", kernel<128>, kThreads, 2 * sizeof(Slot<128>));
 
-}  // namespace step_04
+}  // namespace xgemm::lab::attention::step_04
 
-void mma_sync(const Problem& p, cudaStream_t stream) { (p.d == 64 ? step_04::launch<64> : step_04::launch<128>)(p, stream); }
-
-}  // namespace xgemm::lab::attention
+void xgemm::lab::attention::mma_sync(const Problem& p, cudaStream_t stream) {
+  (p.d == 64 ? step_04::launch<64> : step_04::launch<128>)(p, stream);
+}

@@ -9,8 +9,7 @@
 #include "lab/attention/hopper.cuh"
 #include "lab/kernels.h"
 
-namespace xgemm::lab::attention {
-namespace step_05 {
+namespace xgemm::lab::attention::step_05 {
 
 template <int kD>
 struct Shared {
@@ -72,8 +71,8 @@ void launch(const Problem& p, cudaStream_t stream) {
 const NameKernel named_64("attention 05_wgmma_tma 64", kernel<64>, kWarpgroup, sizeof(Shared<64>)),
     named_128("attention 05_wgmma_tma 128", kernel<128>, kWarpgroup, sizeof(Shared<128>));
 
-}  // namespace step_05
+}  // namespace xgemm::lab::attention::step_05
 
-void wgmma_tma(const Problem& p, cudaStream_t stream) { (p.d == 64 ? step_05::launch<64> : step_05::launch<128>)(p, stream); }
-
-}  // namespace xgemm::lab::attention
+void xgemm::lab::attention::wgmma_tma(const Problem& p, cudaStream_t stream) {
+  (p.d == 64 ? step_05::launch<64> : step_05::launch<128>)(p, stream);
+}

@@ -9,8 +9,7 @@
 #include "lab/attention/specialised.cuh"
 #include "lab/kernels.h"
 
-namespace xgemm::lab::attention {
-namespace step_06 {
+namespace xgemm::lab::attention::step_06 {
 
 struct Together {
 #ifdef XGEMM_LAB_HOPPER
@@ -48,10 +47,8 @@ struct Together {
 const NameKernel named_64("attention 06_warp_specialised 64", specialised_kernel<Together, 64>, kThreads, sizeof(Shared<64>)),
     named_128("attention 06_warp_specialised 128", specialised_kernel<Together, 128>, kThreads, sizeof(Shared<128>));
 
-}  // namespace step_06
+}  // namespace xgemm::lab::attention::step_06
 
-void warp_specialised(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::attention::warp_specialised(const Problem& p, cudaStream_t stream) {
   (p.d == 64 ? launch<step_06::Together, 64> : launch<step_06::Together, 128>)(p, stream);
 }
-
-}  // namespace xgemm::lab::attention

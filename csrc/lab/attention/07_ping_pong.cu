@@ -10,8 +10,7 @@
 #include "lab/attention/specialised.cuh"
 #include "lab/kernels.h"
 
-namespace xgemm::lab::attention {
-namespace step_07 {
+namespace xgemm::lab::attention::step_07 {
 
 #ifdef XGEMM_LAB_HOPPER
 /// The turn of the warpgroup `mine`, 0 or 1; warpgroup 0 has the first.
@@ -78,10 +77,8 @@ struct InTurns {
 const NameKernel named_64("attention 07_ping_pong 64", specialised_kernel<InTurns, 64>, kThreads, sizeof(Shared<64>)),
     named_128("attention 07_ping_pong 128", specialised_kernel<InTurns, 128>, kThreads, sizeof(Shared<128>));
 
-}  // namespace step_07
+}  // namespace xgemm::lab::attention::step_07
 
-void ping_pong(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::attention::ping_pong(const Problem& p, cudaStream_t stream) {
   (p.d == 64 ? launch<step_07::InTurns, 64> : launch<step_07::InTurns, 128>)(p, stream);
 }
-
-}  // namespace xgemm::lab::attention

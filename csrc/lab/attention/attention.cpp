@@ -1,17 +1,15 @@
 // xgemm_lab::attention: argument checks, step 01's workspace, and the table of steps.
+#include "lab/attention/attention.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <optional>
 
+#include "lab/checks.h"
+#include "torch/cuda.h"
 #include "torch/register.h"
 #include "torch/tensor.h"
-#ifdef XGEMM_WITH_CUDA
-#include "lab/attention/attention.h"
-#include "lab/attention/maps.h"
-#include "torch/cuda.h"
-#endif
-#include "lab/checks.h"
 
 namespace xgemm::lab {
 namespace {
@@ -31,8 +29,7 @@ Tensor attention_op(const Tensor& query, const Tensor& key, const Tensor& value,
   }
   check(vq.size(3) == 64 || vq.size(3) == 128, kOp, "expected a head size of 64 or 128, got ", vq.size(3));
   check(step >= 1 && step <= kSteps, kOp, "expected step in [1, ", kSteps, "], got ", step);
-  check_cuda(vq);
-#ifdef XGEMM_WITH_CUDA
+  const CudaScope scope(vq);
   using namespace attention;
   const std::int64_t heads = vq.size(0) * vq.size(1), s = vq.size(2), d = vq.size(3);
   check(heads <= kMaxHeads && s <= kMaxLength, kOp, "expected at most ", kMaxHeads, " heads of all batches and ", kMaxLength,
@@ -41,7 +38,6 @@ Tensor attention_op(const Tensor& query, const Tensor& key, const Tensor& value,
     check(reinterpret_cast<std::uintptr_t>(v->data) % 16 == 0, kOp, "expected ", v->name,
           " at an address that is a multiple of 16");
   constexpr std::array<Step, kSteps> steps{materialised, row_a_warp, tiled, mma_sync, wgmma_tma, warp_specialised, ping_pong};
-  CudaScope scope(vq);
   Tensor out = empty(vq.sizes, ScalarType::BFloat16, vq);
   if (vq.numel() == 0) return out;
   std::optional<Tensor> scores;
@@ -55,22 +51,15 @@ Tensor attention_op(const Tensor& query, const Tensor& key, const Tensor& value,
                   .s = static_cast<int>(s),
                   .d = static_cast<int>(d),
                   .scale_log2 = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(d))),
-                  .causal = is_causal,
-                  .map_query = {},
-                  .map_key = {},
-                  .map_value = {}};
-  const auto& gpu = scope.properties();
+                  .causal = is_causal};
   if (step >= kFirstHopper) {
-    check(gpu.major == 9, kOp, "expected a GPU of compute capability 9.0 for step ", step, ", got ", gpu.major, ".", gpu.minor);
+    check(scope.properties().major == 9, kOp, "expected a GPU of compute capability 9.0 for step ", step, ", got ",
+          scope.properties().major, ".", scope.properties().minor);
     check(make_maps(problem), kOp, "the driver made no tensor map");
   }
   steps[static_cast<std::size_t>(step - 1)](problem, scope.stream());
   scope.check_launch();
   return out;
-#else
-  (void)is_causal;
-  fail_without_cuda(kOp);
-#endif
 }
 
 XGEMM_REGISTER(xgemm_lab, attention, attention_op);

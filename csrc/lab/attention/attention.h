@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "device/tensor_map.h"
+
 namespace xgemm::lab::attention {
 
 inline constexpr int kMaxHeads = 65535, kMaxLength = 1 << 20;  // of a grid's y and z; rows in tiles of at least 16
@@ -23,8 +25,21 @@ struct Problem {
   int heads, s, d;
   float scale_log2;  ///< log2(e) / sqrt(d): weights are powers of 2
   bool causal;
-  CUtensorMap map_query, map_key, map_value;  ///< boxes as above; steps 05 and later read them
+  CUtensorMap map_query{}, map_key{}, map_value{};  ///< boxes as above; steps 05 and later read them
 };
+
+/// Fills the maps. Rows of a head beyond s read as zeros. False if the driver makes none.
+inline bool make_maps(Problem& p) {
+  const auto make = [&](CUtensorMap& map, const void* data, int rows) {
+    return make_tensor_map(map, {.data = data,
+                                 .dtype = DType::bf16,
+                                 .sizes = {p.d, p.s, p.heads},
+                                 .strides = {p.d, std::int64_t{p.s} * p.d},
+                                 .box = {kBoxColumns, rows},
+                                 .swizzle_bytes = 128});
+  };
+  return make(p.map_query, p.query, kQueryRows) && make(p.map_key, p.key, kKeyRows) && make(p.map_value, p.value, kKeyRows);
+}
 
 using Step = void (*)(const Problem&, cudaStream_t);
 void materialised(const Problem&, cudaStream_t);      // 01

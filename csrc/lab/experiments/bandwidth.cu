@@ -11,50 +11,49 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace bandwidth_kernels {
 
-constexpr int kThreads = kReadThreads, kChunk = kReadChunk, kLoads = 4, kWidth = 4;
+constexpr int kReadLoads = 4, kReadWidth = 4;
 
-__device__ __forceinline__ void add(Vector<float, kWidth>& sum, const Vector<float, kWidth>& x) {
+__device__ __forceinline__ void add(Vector<float, kReadWidth>& sum, const Vector<float, kReadWidth>& x) {
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) sum[j] += x[j];
+  for (int j = 0; j < kReadWidth; ++j) sum[j] += x[j];
 }
 
-__device__ __forceinline__ void finish(float* out, const Vector<float, kWidth>& sum) {
+__device__ __forceinline__ void finish(float* out, const Vector<float, kReadWidth>& sum) {
   out[blockIdx.x * kThreads + threadIdx.x] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 __global__ void __launch_bounds__(kThreads) global_kernel(const float* in, float* out, std::int64_t vectors, int repeats) {
-  constexpr std::int64_t kTile = kLoads * kThreads;
-  Vector<float, kWidth> sum = {};
+  constexpr std::int64_t kTile = kReadLoads * kThreads;
+  Vector<float, kReadWidth> sum = {};
   for (int repeat = 0; repeat < repeats; ++repeat)
     for (std::int64_t base = blockIdx.x * kTile + threadIdx.x; base < vectors; base += gridDim.x * kTile) {
-      Vector<float, kWidth> x[kLoads] = {};
+      Vector<float, kReadWidth> x[kReadLoads] = {};
 #pragma unroll
-      for (int k = 0; k < kLoads; ++k)
-        if (base + k * kThreads < vectors) x[k] = stream_vector(in + kWidth * (base + k * kThreads));
+      for (int k = 0; k < kReadLoads; ++k)
+        if (base + k * kThreads < vectors) x[k] = stream_vector(in + kReadWidth * (base + k * kThreads));
 #pragma unroll
-      for (int k = 0; k < kLoads; ++k) add(sum, x[k]);
+      for (int k = 0; k < kReadLoads; ++k) add(sum, x[k]);
     }
   finish(out, sum);
 }
 
-/// `step` is kWidth * kThreads, known at run time only: else the compiler would keep the chunk in registers.
+/// `step` is kReadWidth * kThreads, known at run time only: else the compiler would keep the chunk in registers.
 template <bool kShared>
 __global__ void __launch_bounds__(kThreads) chunk_kernel(const float* in, float* out, int repeats, unsigned step) {
-  const float* from = in + std::int64_t{kChunk} * blockIdx.x;
+  const float* from = in + std::int64_t{kReadChunk} * blockIdx.x;
   if constexpr (kShared) {
-    __shared__ alignas(16) float staged[kChunk];
-    for (int i = threadIdx.x; i < kChunk; i += kThreads) staged[i] = from[i];
+    __shared__ alignas(16) float staged[kReadChunk];
+    for (int i = threadIdx.x; i < kReadChunk; i += kThreads) staged[i] = from[i];
     __syncthreads();
     from = staged;
   }
-  Vector<float, kWidth> sum = {};
-  unsigned at = kWidth * threadIdx.x;
+  Vector<float, kReadWidth> sum = {};
+  unsigned at = kReadWidth * threadIdx.x;
 #pragma unroll 8
-  for (int i = 0; i < repeats * (kChunk / (kWidth * kThreads)); ++i) {
-    add(sum, load_vector<kWidth>(from + at));
-    at = (at + step) % kChunk;
+  for (int i = 0; i < repeats * (kReadChunk / (kReadWidth * kThreads)); ++i) {
+    add(sum, load_vector<kReadWidth>(from + at));
+    at = (at + step) % kReadChunk;
   }
   finish(out, sum);
 }
@@ -62,15 +61,12 @@ __global__ void __launch_bounds__(kThreads) chunk_kernel(const float* in, float*
 const NameKernel named_global("read global", global_kernel, kThreads), named_l1("read l1", chunk_kernel<false>, kThreads),
     named_shared("read shared", chunk_kernel<true>, kThreads);
 
-}  // namespace bandwidth_kernels
-
 void read_rate(const float* in, float* out, std::int64_t n, const ReadShape& s, cudaStream_t stream) {
-  using namespace bandwidth_kernels;
   const auto grid = static_cast<unsigned>(s.blocks);
   switch (s.level) {
-    case Level::global: global_kernel<<<grid, kThreads, 0, stream>>>(in, out, n / kWidth, s.repeats); break;
-    case Level::l1: chunk_kernel<false><<<grid, kThreads, 0, stream>>>(in, out, s.repeats, kWidth * kThreads); break;
-    case Level::shared: chunk_kernel<true><<<grid, kThreads, 0, stream>>>(in, out, s.repeats, kWidth * kThreads); break;
+    case Level::global: global_kernel<<<grid, kThreads, 0, stream>>>(in, out, n / kReadWidth, s.repeats); break;
+    case Level::l1: chunk_kernel<false><<<grid, kThreads, 0, stream>>>(in, out, s.repeats, kReadWidth * kThreads); break;
+    case Level::shared: chunk_kernel<true><<<grid, kThreads, 0, stream>>>(in, out, s.repeats, kReadWidth * kThreads); break;
   }
 }
 

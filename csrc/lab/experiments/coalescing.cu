@@ -9,7 +9,6 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace coalescing_kernels {
 
 /// copyDataCoalesced, whose block size the occupancy API is asked for.
 __global__ void coalesced_kernel(const float* in, float* out, unsigned n) {
@@ -23,24 +22,24 @@ __global__ void non_coalesced_kernel(const float* in, float* out, unsigned n, un
   if (i < n) out[i] = in[(i * stride) % n];
 }
 
-constexpr int kLoads = 8;
+constexpr int kStridedLoads = 8;
 
 /// A 64-bit modulo an element would cost more than the access: `step` is (blockDim.x * stride) % n, and `wraps` says how often a
 /// block's elements pass n, rounded (the loops correct the quotient by one).
 __global__ void strided_kernel(const float* in, float* out, std::int64_t n, int stride, std::int64_t step, float wraps) {
-  const std::int64_t base = static_cast<std::int64_t>(blockIdx.x) * blockDim.x * kLoads + threadIdx.x;
+  const std::int64_t base = static_cast<std::int64_t>(blockIdx.x) * blockDim.x * kStridedLoads + threadIdx.x;
   std::int64_t from = base * stride - static_cast<std::int64_t>(static_cast<float>(blockIdx.x) * wraps) * n;
   while (from < 0) from += n;
   while (from >= n) from -= n;
-  float x[kLoads];
+  float x[kStridedLoads];
 #pragma unroll
-  for (int k = 0; k < kLoads; ++k) {
+  for (int k = 0; k < kStridedLoads; ++k) {
     if (base + k * static_cast<int>(blockDim.x) < n) x[k] = in[from];
     from += step;
     if (from >= n) from -= n;
   }
 #pragma unroll
-  for (int k = 0; k < kLoads; ++k) {
+  for (int k = 0; k < kStridedLoads; ++k) {
     const std::int64_t i = base + k * static_cast<int>(blockDim.x);
     if (i < n) out[i] = x[k];
   }
@@ -51,24 +50,21 @@ __global__ void empty_kernel() {}
 const NameKernel named_coalesced("coalesced copy", coalesced_kernel, 128), named_1("strided copy 1", non_coalesced_kernel, 128),
     named_8("strided copy 8", strided_kernel, 128), named_empty("empty", empty_kernel, 128);
 
-}  // namespace coalescing_kernels
-
-void strided_copy(const float* in, float* out, std::int64_t n, int stride, int threads, int loads, cudaStream_t stream) {
-  using namespace coalescing_kernels;
+void strided_copy(const float* in, float* out, std::int64_t n, std::int64_t stride, std::int64_t threads, std::int64_t loads,
+                  cudaStream_t stream) {
   const unsigned blocks = blocks_for(n, threads * loads);
   if (loads == 1 && stride == 1) {
     coalesced_kernel<<<blocks, threads, 0, stream>>>(in, out, static_cast<unsigned>(n));
   } else if (loads == 1) {
     non_coalesced_kernel<<<blocks, threads, 0, stream>>>(in, out, static_cast<unsigned>(n), static_cast<unsigned>(stride));
   } else {
-    const std::int64_t block = static_cast<std::int64_t>(threads) * stride;
-    const float wraps = static_cast<float>(static_cast<double>(block * kLoads) / static_cast<double>(n));
+    const std::int64_t block = threads * stride;
+    const float wraps = static_cast<float>(static_cast<double>(block * kStridedLoads) / static_cast<double>(n));
     strided_kernel<<<blocks, threads, 0, stream>>>(in, out, n, stride, block % n, wraps);
   }
 }
 
-void empty_launch(std::int64_t blocks, int threads, cudaStream_t stream) {
-  using namespace coalescing_kernels;
+void empty_launch(std::int64_t blocks, std::int64_t threads, cudaStream_t stream) {
   empty_kernel<<<static_cast<unsigned>(blocks), threads, 0, stream>>>();
 }
 

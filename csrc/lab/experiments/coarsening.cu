@@ -9,9 +9,6 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace coarsening_kernels {
-
-constexpr int kThreads = kAdditionThreads;
 
 template <bool kGuarded>
 __global__ void plain_kernel(const float* a, const float* b, float* out, std::int64_t n) {
@@ -44,18 +41,15 @@ __global__ void coarsened_kernel(const float* a, const float* b, float* out, std
   }
 }
 
-const NameKernel named[] = {{"vector_add plain", plain_kernel<true>, kThreads},
-                            {"vector_add unguarded", plain_kernel<false>, kThreads},
-                            {"vector_add privatised", privatised_kernel, kThreads},
-                            {"vector_add coarsened2", coarsened_kernel<2, false>, kThreads},
-                            {"vector_add coarsened4", coarsened_kernel<4, false>, kThreads},
-                            {"vector_add vector2", coarsened_kernel<2, true>, kThreads},
-                            {"vector_add vector4", coarsened_kernel<4, true>, kThreads}};
-
-}  // namespace coarsening_kernels
+const NameKernel named_additions[] = {{"vector_add plain", plain_kernel<true>, kThreads},
+                                      {"vector_add unguarded", plain_kernel<false>, kThreads},
+                                      {"vector_add privatised", privatised_kernel, kThreads},
+                                      {"vector_add coarsened2", coarsened_kernel<2, false>, kThreads},
+                                      {"vector_add coarsened4", coarsened_kernel<4, false>, kThreads},
+                                      {"vector_add vector2", coarsened_kernel<2, true>, kThreads},
+                                      {"vector_add vector4", coarsened_kernel<4, true>, kThreads}};
 
 void vector_add(const float* a, const float* b, float* out, std::int64_t n, Addition addition, cudaStream_t stream) {
-  using namespace coarsening_kernels;
   const auto launch = [&](auto kernel, int factor = 1) {
     kernel<<<blocks_for(n, kThreads * factor), kThreads, 0, stream>>>(a, b, out, n);
   };

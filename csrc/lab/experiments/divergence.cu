@@ -8,9 +8,7 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace divergence_kernels {
 
-constexpr int kThreads = 256;
 constexpr int kSteps = 256;
 
 __global__ void branch_kernel(const int* in, int* out, std::int64_t n) {
@@ -42,22 +40,18 @@ __global__ void paths_kernel(const float* in, float* out, std::int64_t n, int co
   if (i < n) out[i] = x;
 }
 
-const NameKernel named[] = {{"parity branch", branch_kernel, kThreads},
-                            {"parity arithmetic", arithmetic_kernel, kThreads},
-                            {"paths", paths_kernel, kThreads}};
-
-}  // namespace divergence_kernels
+const NameKernel named_paths[] = {{"parity branch", branch_kernel, kThreads},
+                                  {"parity arithmetic", arithmetic_kernel, kThreads},
+                                  {"paths", paths_kernel, kThreads}};
 
 void parity(const int* in, int* out, std::int64_t n, bool branch, cudaStream_t stream) {
-  using namespace divergence_kernels;
   if (branch)
     branch_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n);
   else
     arithmetic_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n);
 }
 
-void paths(const float* in, float* out, std::int64_t n, int count, bool per_lane, cudaStream_t stream) {
-  using namespace divergence_kernels;
+void paths(const float* in, float* out, std::int64_t n, std::int64_t count, bool per_lane, cudaStream_t stream) {
   paths_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n, count, per_lane);
 }
 

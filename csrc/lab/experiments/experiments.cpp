@@ -1,15 +1,14 @@
 // The experiments' ops of torch.ops.xgemm_lab: argument checks and allocation.
+#include "lab/experiments/experiments.h"
+
 #include <algorithm>
 #include <array>
 
-#include "torch/register.h"
-#include "torch/tensor.h"
-#ifdef XGEMM_WITH_CUDA
-#include "lab/experiments/experiments.h"
+#include "lab/checks.h"
 #include "lab/kernels.h"
 #include "torch/cuda.h"
-#endif
-#include "lab/checks.h"
+#include "torch/register.h"
+#include "torch/tensor.h"
 
 namespace xgemm::lab {
 namespace {
@@ -43,7 +42,6 @@ const T* data(const TensorView& v) {
   return static_cast<const T*>(v.data);
 }
 
-#ifdef XGEMM_WITH_CUDA
 /// Allocates a result of shape `sizes` beside `like`, and unless it is empty calls launch(result, scope).
 template <class Launch>
 Tensor run(const TensorView& like, ShapeRef sizes, ScalarType dtype, Launch&& launch) {
@@ -55,15 +53,7 @@ Tensor run(const TensorView& like, ShapeRef sizes, ScalarType dtype, Launch&& la
   return out;
 }
 
-#define XGEMM_LAB_RUN_TO(like, sizes, dtype, ...) \
-  return run(like, sizes, dtype, [&](const Tensor& out, const CudaScope& scope) __VA_ARGS__)
 namespace ex = experiments;
-#else
-#define XGEMM_LAB_RUN_TO(like, sizes, dtype, ...) \
-  (void)(sizes);                                  \
-  fail_without_cuda((like).op)
-#endif
-#define XGEMM_LAB_RUN(like, sizes, ...) XGEMM_LAB_RUN_TO(like, sizes, (like).dtype, __VA_ARGS__)
 
 void check_blocks(const TensorView& v, std::int64_t threads) {
   check(v.numel() / threads < (std::int64_t{1} << 31) - 1, v.op, "expected fewer than 2^31 blocks, got ", v.numel(),
@@ -78,10 +68,8 @@ Tensor strided_copy(const Tensor& x, std::int64_t stride, std::int64_t threads, 
   check(loads == 8 || (v.numel() < std::int64_t{1} << 31 && v.numel() * stride <= std::int64_t{1} << 32), v.op,
         "expected fewer than 2^31 elements and up to 2^32 / stride with one load a thread, got ", v.numel());
   check_blocks(v, threads);
-  check_cuda(v);
-  XGEMM_LAB_RUN(v, v.sizes, {
-    ex::strided_copy(data<float>(v), data<float>(out), v.numel(), static_cast<int>(stride), static_cast<int>(threads),
-                     static_cast<int>(loads), scope.stream());
+  return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
+    ex::strided_copy(data<float>(v), data<float>(out), v.numel(), stride, threads, loads, scope.stream());
   });
 }
 
@@ -89,16 +77,11 @@ Tensor empty_launch(const Tensor& x, std::int64_t threads) {
   const TensorView v = array("lab::empty_launch", "x", x, ScalarType::Float);
   check_threads(v.op, threads);
   check_blocks(v, threads);
-  check_cuda(v);
-#ifdef XGEMM_WITH_CUDA
   const CudaScope scope(v);
   const std::int64_t blocks = (v.numel() + threads - 1) / threads;
-  if (blocks > 0) ex::empty_launch(blocks, static_cast<int>(threads), scope.stream());
+  if (blocks > 0) ex::empty_launch(blocks, threads, scope.stream());
   scope.check_launch();
   return host_numbers(v, {blocks, threads});
-#else
-  fail_without_cuda(v.op);
-#endif
 }
 
 Tensor concurrent_copy(const Tensor& x, std::int64_t threads, std::int64_t loads, std::int64_t width, const Text& grid) {
@@ -111,19 +94,15 @@ Tensor concurrent_copy(const Tensor& x, std::int64_t threads, std::int64_t loads
   check(v.numel() % width == 0 && reinterpret_cast<std::uintptr_t>(v.data) % (4 * static_cast<std::uintptr_t>(width)) == 0, v.op,
         "expected x aligned to and a multiple of width elements, got ", v.numel(), " elements and width ", width);
   check_blocks(v, threads);
-  check_cuda(v);
-  XGEMM_LAB_RUN(v, v.sizes, {
+  return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
     int blocks = grid == "full" ? 0 : 1;  // an SM
     if (grid == "resident") {
       const std::string name = "copy " + std::to_string(loads) + "x" + std::to_string(width);
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, named_kernel(v.op, name.c_str()).kernel, static_cast<int>(threads),
                                                     0);
     }
-    const ex::CopyShape shape{.threads = static_cast<int>(threads),
-                              .loads = static_cast<int>(loads),
-                              .width = static_cast<int>(width),
-                              .blocks = blocks * scope.properties().sm_count};
-    check(ex::concurrent_copy(data<float>(v), data<float>(out), v.numel(), shape, scope.stream()), v.op, "no such kernel");
+    const ex::CopyShape shape{.threads = threads, .loads = loads, .width = width, .blocks = blocks * scope.properties().sm_count};
+    ex::concurrent_copy(data<float>(v), data<float>(out), v.numel(), shape, scope.stream());
   });
 }
 
@@ -142,21 +121,15 @@ Tensor fma_chains(const Tensor& x, const Tensor& factors, std::int64_t threads, 
   check(iterations >= 0 && iterations <= 1 << 20, v.op, "expected iterations in [0, 2^20], got ", iterations);
   check(v.numel() % threads == 0 && v.numel() / threads <= 65535, v.op,
         "expected x of threads elements a block, up to 65535 blocks, got ", v.numel(), " elements and ", threads, " threads");
-  check_cuda(v);
-  XGEMM_LAB_RUN(v, v.sizes, {
-    const ex::FmaShape shape{.threads = static_cast<int>(threads),
-                             .chains = static_cast<int>(chains),
-                             .iterations = static_cast<int>(iterations),
-                             .unroll = static_cast<int>(unroll),
-                             .registers = static_cast<int>(registers)};
-    check(ex::fma_chains(data<float>(v), data<float>(vf), data<float>(out), static_cast<int>(v.numel() / threads), shape,
-                         scope.stream()),
-          v.op, "no such kernel");
+  return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
+    const ex::FmaShape shape{
+        .threads = threads, .chains = chains, .iterations = iterations, .unroll = unroll, .registers = registers};
+    ex::fma_chains(data<float>(v), data<float>(vf), data<float>(out), v.numel() / threads, shape, scope.stream());
   });
 }
 
 Tensor intensity(const Tensor& x, std::int64_t steps) {
-  [[maybe_unused]] constexpr double factor = -(1 - 0x1p-12);  // y keeps changing: equal operands would take less energy
+  constexpr double factor = -(1 - 0x1p-12);  // y keeps changing: equal operands would take less energy
   const TensorView v = view("lab::intensity", "x", x);
   check_dtype(v, {ScalarType::Float, ScalarType::Double});
   check_contiguous(v);
@@ -165,13 +138,11 @@ Tensor intensity(const Tensor& x, std::int64_t steps) {
   check(v.numel() % width == 0 && reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0, v.op,
         "expected x aligned to 16 bytes and a multiple of ", width, " elements, got ", v.numel(), " elements");
   check_blocks(v, 512 * width);
-  check_cuda(v);
-  XGEMM_LAB_RUN(v, v.sizes, {
+  return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
     if (v.dtype == ScalarType::Float)
-      ex::intensity(data<float>(v), data<float>(out), v.numel(), static_cast<int>(steps), static_cast<float>(factor), 1,
-                    scope.stream());
+      ex::intensity(data<float>(v), data<float>(out), v.numel(), steps, static_cast<float>(factor), 1, scope.stream());
     else
-      ex::intensity(data<double>(v), data<double>(out), v.numel(), static_cast<int>(steps), factor, 1, scope.stream());
+      ex::intensity(data<double>(v), data<double>(out), v.numel(), steps, factor, 1, scope.stream());
   });
 }
 
@@ -183,30 +154,23 @@ Tensor pointer_chase(const Tensor& next, std::int64_t steps, std::int64_t start,
         v.numel());
   check(start >= 0 && start < v.numel(), v.op, "expected start in [0, ", v.numel(), "), got ", start);
   check(steps >= 0 && steps <= 1 << 24, v.op, "expected steps in [0, 2^24], got ", steps);
-  check_cuda(v);
-  const std::array<std::int64_t, 1> shape{2};
-  XGEMM_LAB_RUN_TO(v, shape, ScalarType::Long, {
-    ex::pointer_chase(data<int>(v), v.numel(), data<std::int64_t>(out), static_cast<int>(steps), static_cast<int>(start), shared,
-                      scope.stream());
+  return run(v, std::array<std::int64_t, 1>{2}, ScalarType::Long, [&](const Tensor& out, const CudaScope& scope) {
+    ex::pointer_chase(data<int>(v), v.numel(), data<std::int64_t>(out), steps, start, shared, scope.stream());
   });
 }
 
 Tensor read_rate(const Tensor& x, const Text& level, std::int64_t blocks, std::int64_t repeats) {
   const TensorView v = array("lab::read_rate", "x", x, ScalarType::Float);
-  [[maybe_unused]] const std::size_t place = place_of(v.op, "level", level, {"global", "l1", "shared"});
+  const std::size_t place = place_of(v.op, "level", level, {"global", "l1", "shared"});
   check(blocks >= 1 && blocks <= 1 << 20, v.op, "expected blocks in [1, 2^20], got ", blocks);
   check(repeats >= 0 && repeats <= 1 << 20, v.op, "expected repeats in [0, 2^20], got ", repeats);
   check(level == "global" ? v.numel() % 4 == 0 : v.numel() == 4096 * blocks, v.op,
         "expected x of a multiple of 4 elements (global), or of 4096 a block, got ", v.numel(), " elements and ", blocks,
         " blocks");
   check(reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0, v.op, "expected x aligned to 16 bytes");
-  check_cuda(v);
-  const std::array<std::int64_t, 1> shape{256 * blocks};
-  XGEMM_LAB_RUN(v, shape, {
-    ex::read_rate(
-        data<float>(v), data<float>(out), v.numel(),
-        {.level = static_cast<ex::Level>(place), .blocks = static_cast<int>(blocks), .repeats = static_cast<int>(repeats)},
-        scope.stream());
+  return run(v, std::array{256 * blocks}, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
+    ex::read_rate(data<float>(v), data<float>(out), v.numel(),
+                  {.level = static_cast<ex::Level>(place), .blocks = blocks, .repeats = repeats}, scope.stream());
   });
 }
 
@@ -215,17 +179,16 @@ Tensor register_bound(const Tensor& x, std::int64_t registers, const Text& bound
   check_one_of(v.op, "registers", registers, {31, 33, 40, 41, 64, 65, 128});
   place_of(v.op, "bound", bound, {"memory", "arithmetic"});
   check(iterations >= 0 && iterations <= 1 << 20, v.op, "expected iterations in [0, 2^20], got ", iterations);
-  check_cuda(v);
-  XGEMM_LAB_RUN(v, v.sizes, {
+  return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
     const std::string name = "registers " + std::to_string(registers) + " " + bound;
     const NamedKernel& kernel = named_kernel(v.op, name.c_str());
     int blocks = 0;  // an SM
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.kernel, kernel.threads, 0);
-    const ex::RegisterShape shape{.registers = static_cast<int>(registers),
+    const ex::RegisterShape shape{.registers = registers,
                                   .memory = bound == "memory",
-                                  .iterations = static_cast<int>(iterations),
+                                  .iterations = iterations,
                                   .blocks = blocks * scope.properties().sm_count};
-    check(ex::register_bound(data<float>(v), data<float>(out), v.numel(), shape, scope.stream()), v.op, "no such kernel");
+    ex::register_bound(data<float>(v), data<float>(out), v.numel(), shape, scope.stream());
   });
 }
 
@@ -236,26 +199,25 @@ Tensor who_am_i(const Tensor& like, std::int64_t blocks, std::int64_t x, std::in
   check(x >= 1 && y >= 1 && z >= 1 && z <= 64 && x <= 1024 && y <= 1024 && x * y * z <= 1024, v.op,
         "expected a block of up to 1024 threads, z up to 64, got ", x, ", ", y, ", ", z);
   check(nanoseconds >= 0 && nanoseconds <= 10'000'000, v.op, "expected nanoseconds in [0, 10^7], got ", nanoseconds);
-  check_cuda(v);
-  const std::array<std::int64_t, 3> shape{blocks, x * y * z, 5};
-  XGEMM_LAB_RUN_TO(v, shape, ScalarType::Long, {
-    ex::who_am_i(data<std::int64_t>(out), static_cast<int>(blocks),
+  return run(v, std::array{blocks, x * y * z, std::int64_t{5}}, ScalarType::Long, [&](const Tensor& out, const CudaScope& scope) {
+    ex::who_am_i(data<std::int64_t>(out), blocks,
                  dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)), nanoseconds, scope.stream());
   });
 }
 
-Tensor parity(const Tensor& x, [[maybe_unused]] bool branch) {
+Tensor parity(const Tensor& x, bool branch) {
   const TensorView v = array("lab::parity", "x", x, ScalarType::Int);
-  check_cuda(v);
-  XGEMM_LAB_RUN(v, v.sizes, { ex::parity(data<int>(v), data<int>(out), v.numel(), branch, scope.stream()); });
+  return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
+    ex::parity(data<int>(v), data<int>(out), v.numel(), branch, scope.stream());
+  });
 }
 
-Tensor paths(const Tensor& x, std::int64_t count, [[maybe_unused]] bool per_lane) {
+Tensor paths(const Tensor& x, std::int64_t count, bool per_lane) {
   const TensorView v = array("lab::paths", "x", x, ScalarType::Float);
   check(count >= 1 && count <= 32, v.op, "expected count in [1, 32], got ", count);
-  check_cuda(v);
-  XGEMM_LAB_RUN(v, v.sizes,
-                { ex::paths(data<float>(v), data<float>(out), v.numel(), static_cast<int>(count), per_lane, scope.stream()); });
+  return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
+    ex::paths(data<float>(v), data<float>(out), v.numel(), count, per_lane, scope.stream());
+  });
 }
 
 Tensor vector_add(const Tensor& a, const Tensor& b, const Text& variant) {
@@ -264,40 +226,36 @@ Tensor vector_add(const Tensor& a, const Tensor& b, const Text& variant) {
   check_same_device(va, vb);
   check(std::ranges::equal(va.sizes, vb.sizes), va.op, "expected a and b of one shape, got ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
-  [[maybe_unused]] const std::size_t place =
+  const std::size_t place =
       place_of(va.op, "variant", variant, {"plain", "unguarded", "privatised", "coarsened2", "coarsened4", "vector2", "vector4"});
   const auto unaligned = [](const TensorView& v) { return reinterpret_cast<std::uintptr_t>(v.data) % 16 != 0; };
   check((variant != "vector2" && variant != "vector4") || !(unaligned(va) || unaligned(vb)), va.op,
         "expected a and b aligned to 16 bytes for variant ", variant);
   check(variant != "unguarded" || va.numel() % 256 == 0, va.op, "expected whole blocks of 256 elements for variant ", variant,
         ", got ", va.numel(), " elements");
-  check_cuda(va);
-  XGEMM_LAB_RUN(va, va.sizes, {
+  return run(va, va.sizes, va.dtype, [&](const Tensor& out, const CudaScope& scope) {
     ex::vector_add(data<float>(va), data<float>(vb), data<float>(out), va.numel(), static_cast<ex::Addition>(place),
                    scope.stream());
   });
 }
 
-Tensor window_sum(const Tensor& x, std::int64_t window, [[maybe_unused]] bool shared) {
+Tensor window_sum(const Tensor& x, std::int64_t window, bool shared) {
   const TensorView v = array("lab::window_sum", "x", x, ScalarType::Float);
-  check(window >= 1 && window <= 1025 && window % 2 == 1, v.op, "expected window to be odd and in [1, 1025], got ", window);
-  check_cuda(v);
-  XGEMM_LAB_RUN(v, v.sizes, {
-    ex::window_sum(data<float>(v), data<float>(out), v.numel(), static_cast<int>(window), shared, scope.stream());
+  check(window >= 1 && window <= ex::kMaxWindow && window % 2 == 1, v.op, "expected window to be odd and in [1, 1025], got ",
+        window);
+  return run(v, v.sizes, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
+    ex::window_sum(data<float>(v), data<float>(out), v.numel(), window, shared, scope.stream());
   });
 }
 
-Tensor histogram(const Tensor& x, std::int64_t bins, [[maybe_unused]] bool privatised) {
+Tensor histogram(const Tensor& x, std::int64_t bins, bool privatised) {
   const TensorView v = array("lab::histogram", "x", x, ScalarType::Int);
-  check(bins >= 1 && bins <= 8192, v.op, "expected bins in [1, 8192], got ", bins);
+  check(bins >= 1 && bins <= ex::kMaxBins, v.op, "expected bins in [1, 8192], got ", bins);
   check(v.numel() < std::int64_t{1} << 31, v.op, "expected fewer than 2^31 elements, which int32 counts, got ", v.numel());
-  check_cuda(v);
-  const std::array<std::int64_t, 1> shape{bins};
-  XGEMM_LAB_RUN(v, shape, {
+  return run(v, std::array{bins}, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
     cudaMemsetAsync(data<int>(out), 0, static_cast<std::size_t>(bins) * sizeof(int), scope.stream());
     if (v.numel() > 0)
-      ex::histogram(data<int>(v), data<int>(out), v.numel(), static_cast<int>(bins), privatised, scope.properties().sm_count,
-                    scope.stream());
+      ex::histogram(data<int>(v), data<int>(out), v.numel(), bins, privatised, scope.properties().sm_count, scope.stream());
   });
 }
 
@@ -308,7 +266,7 @@ Tensor tiled_matmul(const Tensor& a, const Tensor& b, const Text& variant, std::
   check_same_device(va, vb);
   check(va.size(1) == vb.size(0), va.op, "expected a and b of shapes (m, k) and (k, n), got ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
-  [[maybe_unused]] const std::size_t place =
+  const std::size_t place =
       place_of(va.op, "variant", variant, {"naive", "fixed", "dynamic", "single_block", "conflicting", "padded", "uncontracted"});
   const std::int64_t m = va.size(0), k = va.size(1), n = vb.size(1);
   if (variant == "naive" || variant == "dynamic")
@@ -323,29 +281,25 @@ Tensor tiled_matmul(const Tensor& a, const Tensor& b, const Text& variant, std::
         "expected fewer than 2^31 tiles, got sizes ", m, " and ", n, " with tile ", tile);
   check(variant != "single_block" || (m <= 32 && n <= 32 && k * (m + n) <= 48 * 1024 / 4), va.op,
         "expected m, n <= 32 and A and B within 48 KiB for variant single_block, got ", m, ", ", n, " and k = ", k);
-  check_cuda(va);
-  const std::array<std::int64_t, 2> shape{m, n};
-  XGEMM_LAB_RUN(va, shape, {
+  return run(va, std::array{m, n}, va.dtype, [&](const Tensor& out, const CudaScope& scope) {
     ex::tiled_matmul({.a = data<float>(va),
                       .b = data<float>(vb),
                       .c = data<float>(out),
                       .m = static_cast<int>(m),
                       .n = static_cast<int>(n),
                       .k = static_cast<int>(k)},
-                     static_cast<ex::Tiling>(place), static_cast<int>(tile), scope.stream());
+                     static_cast<ex::Tiling>(place), tile, scope.stream());
   });
 }
 
 Tensor transpose(const Tensor& x, const Text& variant) {
   const TensorView v = view("lab::transpose", "x", x);
   check_matrix(v);
-  [[maybe_unused]] const std::size_t place = place_of(v.op, "variant", variant, {"naive", "tiled", "padded", "swizzled"});
+  const std::size_t place = place_of(v.op, "variant", variant, {"naive", "tiled", "padded", "swizzled"});
   const auto tiles = [](std::int64_t size) { return size / 32 + (size % 32 > 0); };
   check(tiles(v.size(0)) * tiles(v.size(1)) < std::int64_t{1} << 31, v.op,
         "expected fewer than 2^31 tiles of 32 x 32, got shape ", to_string(v.sizes));
-  check_cuda(v);
-  const std::array<std::int64_t, 2> shape{v.size(1), v.size(0)};
-  XGEMM_LAB_RUN(v, shape, {
+  return run(v, std::array{v.size(1), v.size(0)}, v.dtype, [&](const Tensor& out, const CudaScope& scope) {
     ex::transpose(data<float>(v), data<float>(out), v.size(0), v.size(1), static_cast<ex::Transposition>(place), scope.stream());
   });
 }

@@ -7,70 +7,74 @@
 
 namespace xgemm::lab::experiments {
 
+inline constexpr int kThreads = 256;  ///< of a block, where an experiment does not vary or say it
+
 /// Elements of a thread-per-element grid.
-inline unsigned blocks_for(std::int64_t n, int per_block) { return static_cast<unsigned>((n + per_block - 1) / per_block); }
+inline unsigned blocks_for(std::int64_t n, std::int64_t per_block) {
+  return static_cast<unsigned>((n + per_block - 1) / per_block);
+}
 
 // coalescing.cu
-void strided_copy(const float* in, float* out, std::int64_t n, int stride, int threads, int loads, cudaStream_t);
-void empty_launch(std::int64_t blocks, int threads, cudaStream_t);
+void strided_copy(const float* in, float* out, std::int64_t n, std::int64_t stride, std::int64_t threads, std::int64_t loads,
+                  cudaStream_t);
+void empty_launch(std::int64_t blocks, std::int64_t threads, cudaStream_t);
 
 // fma.cu
 struct FmaShape {
-  int threads, chains, iterations, unroll, registers;
+  std::int64_t threads, chains, iterations, unroll, registers;
 };
-bool fma_chains(const float* in, const float* factors, float* out, int blocks, const FmaShape&, cudaStream_t);
+void fma_chains(const float* in, const float* factors, float* out, std::int64_t blocks, const FmaShape&, cudaStream_t);
 
 // copy.cu
 struct CopyShape {
-  int threads, loads, width;
-  int blocks;  ///< 0: as many as there are elements for
+  std::int64_t threads, loads, width;
+  std::int64_t blocks;  ///< 0: as many as there are elements for
 };
-bool concurrent_copy(const float* in, float* out, std::int64_t n, const CopyShape&, cudaStream_t);
+void concurrent_copy(const float* in, float* out, std::int64_t n, const CopyShape&, cudaStream_t);
 
 // intensity.cu
-void intensity(const float* in, float* out, std::int64_t n, int steps, float b, float c, cudaStream_t);
-void intensity(const double* in, double* out, std::int64_t n, int steps, double b, double c, cudaStream_t);
+void intensity(const float* in, float* out, std::int64_t n, std::int64_t steps, float b, float c, cudaStream_t);
+void intensity(const double* in, double* out, std::int64_t n, std::int64_t steps, double b, double c, cudaStream_t);
 
 // pointer_chase.cu
-void pointer_chase(const int* next, std::int64_t n, std::int64_t* out, int steps, int start, bool shared, cudaStream_t);
+void pointer_chase(const int* next, std::int64_t n, std::int64_t* out, std::int64_t steps, std::int64_t start, bool shared,
+                   cudaStream_t);
 
 // registers.cu
 struct RegisterShape {
-  int registers;
+  std::int64_t registers;
   bool memory;
-  int iterations, blocks;
+  std::int64_t iterations, blocks;
 };
-bool register_bound(const float* in, float* out, std::int64_t n, const RegisterShape&, cudaStream_t);
+void register_bound(const float* in, float* out, std::int64_t n, const RegisterShape&, cudaStream_t);
 
 // bandwidth.cu
 enum class Level { global, l1, shared };
-inline constexpr int kReadThreads = 256;
 inline constexpr int kReadChunk = 4096;  ///< elements of a block in L1 or shared memory
 struct ReadShape {
   Level level;
-  int blocks, repeats;
+  std::int64_t blocks, repeats;
 };
-/// out: kReadThreads elements a block. n is a multiple of 4 (global), or kReadChunk elements a block.
+/// out: kThreads elements a block. n is a multiple of 4 (global), or kReadChunk elements a block.
 void read_rate(const float* in, float* out, std::int64_t n, const ReadShape&, cudaStream_t);
 
 // who_am_i.cu
-void who_am_i(std::int64_t* out, int blocks, dim3 block, std::int64_t nanoseconds, cudaStream_t);
+void who_am_i(std::int64_t* out, std::int64_t blocks, dim3 block, std::int64_t nanoseconds, cudaStream_t);
 
 // divergence.cu
 void parity(const int* in, int* out, std::int64_t n, bool branch, cudaStream_t);
-void paths(const float* in, float* out, std::int64_t n, int count, bool per_lane, cudaStream_t);
+void paths(const float* in, float* out, std::int64_t n, std::int64_t count, bool per_lane, cudaStream_t);
 
 // coarsening.cu
 enum class Addition { plain, unguarded, privatised, coarsened2, coarsened4, vector2, vector4 };
-inline constexpr int kAdditionThreads = 256;
-/// unguarded: n is a multiple of kAdditionThreads.
+/// unguarded: n is a multiple of kThreads.
 void vector_add(const float* a, const float* b, float* out, std::int64_t n, Addition, cudaStream_t);
 
 // privatisation.cu
 inline constexpr int kMaxWindow = 1025;
 inline constexpr int kMaxBins = 8192;
-void window_sum(const float* in, float* out, std::int64_t n, int window, bool shared, cudaStream_t);
-void histogram(const int* in, int* counts, std::int64_t n, int bins, bool privatised, int sm_count, cudaStream_t);
+void window_sum(const float* in, float* out, std::int64_t n, std::int64_t window, bool shared, cudaStream_t);
+void histogram(const int* in, int* counts, std::int64_t n, std::int64_t bins, bool privatised, int sm_count, cudaStream_t);
 
 // transpose.cu
 enum class Transposition { naive, tiled, padded, swizzled };
@@ -82,8 +86,7 @@ struct Matrices {
   float* c;
   int m, n, k;
 };
-inline constexpr int kSingleBlockFloats = 48 * 1024 / 4;
 enum class Tiling { naive, fixed, dynamic, single_block, conflicting, padded, uncontracted };
-void tiled_matmul(const Matrices&, Tiling, int tile, cudaStream_t);
+void tiled_matmul(const Matrices&, Tiling, std::int64_t tile, cudaStream_t);
 
 }  // namespace xgemm::lab::experiments

@@ -9,7 +9,6 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace fma_kernels {
 
 template <int kChains, int kUnroll, int kRegisters>
 __global__ void fma_kernel(const float* in, const float* factors, float* out, int iterations) {
@@ -29,39 +28,32 @@ __global__ void fma_kernel(const float* in, const float* factors, float* out, in
   out[t] = sum;
 }
 
-struct Variant {
+struct FmaVariant {
   int chains, unroll, registers;
   void (*kernel)(const float*, const float*, float*, int);
   NameKernel named;
 };
 template <int kChains, int kUnroll, int kRegisters = 3>
-Variant variant(const char* name) {
+FmaVariant fma_variant(const char* name) {
   constexpr auto kernel = fma_kernel<kChains, kUnroll, kRegisters>;
   return {kChains, kUnroll, kRegisters, kernel, {name, kernel, 1024}};
 }
-const Variant kVariants[] = {variant<1, 8>("fma 1x8"),
-                             variant<2, 8>("fma 2x8"),
-                             variant<4, 8>("fma 4x8"),
-                             variant<8, 8>("fma 8x8"),
-                             variant<16, 8>("fma 16x8"),
-                             variant<1, 64>("fma 1x64"),
-                             variant<2, 64>("fma 2x64"),
-                             variant<4, 64>("fma 4x64"),
-                             variant<8, 64>("fma 8x64"),
-                             variant<16, 64>("fma 16x64"),
-                             variant<1, 64, 2>("fma 1x64, 2 registers")};
+const FmaVariant kFmaVariants[] = {fma_variant<1, 8>("fma 1x8"),
+                                   fma_variant<2, 8>("fma 2x8"),
+                                   fma_variant<4, 8>("fma 4x8"),
+                                   fma_variant<8, 8>("fma 8x8"),
+                                   fma_variant<16, 8>("fma 16x8"),
+                                   fma_variant<1, 64>("fma 1x64"),
+                                   fma_variant<2, 64>("fma 2x64"),
+                                   fma_variant<4, 64>("fma 4x64"),
+                                   fma_variant<8, 64>("fma 8x64"),
+                                   fma_variant<16, 64>("fma 16x64"),
+                                   fma_variant<1, 64, 2>("fma 1x64, 2 registers")};
 
-}  // namespace fma_kernels
-
-bool fma_chains(const float* in, const float* factors, float* out, int blocks, const FmaShape& s, cudaStream_t stream) {
-  using namespace fma_kernels;
-  for (const Variant& v : kVariants)
-    if (v.chains == s.chains && v.unroll == s.unroll && v.registers == s.registers) {
-      const auto kernel = v.kernel;
-      kernel<<<blocks, s.threads, 0, stream>>>(in, factors, out, s.iterations);
-      return true;
-    }
-  return false;
+void fma_chains(const float* in, const float* factors, float* out, std::int64_t blocks, const FmaShape& s, cudaStream_t stream) {
+  for (const FmaVariant& v : kFmaVariants)
+    if (v.chains == s.chains && v.unroll == s.unroll && v.registers == s.registers)
+      v.kernel<<<blocks, s.threads, 0, stream>>>(in, factors, out, s.iterations);
 }
 
 }  // namespace xgemm::lab::experiments

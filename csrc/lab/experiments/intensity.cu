@@ -10,49 +10,44 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace intensity_kernels {
 
-constexpr int kThreads = 256, kLoads = 2;
+constexpr int kIntensityLoads = 2;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) intensity_kernel(const T* in, T* out, std::int64_t vectors, int steps, T b, T c) {
   using V = Vector<T, kVectorWidth<T>>;
   const V* from = reinterpret_cast<const V*>(in);
   V* to = reinterpret_cast<V*>(out);
-  const std::int64_t base = static_cast<std::int64_t>(blockIdx.x) * (kThreads * kLoads) + threadIdx.x;
-  V y[kLoads] = {};
+  const std::int64_t base = static_cast<std::int64_t>(blockIdx.x) * (kThreads * kIntensityLoads) + threadIdx.x;
+  V y[kIntensityLoads] = {};
 #pragma unroll
-  for (int k = 0; k < kLoads; ++k)
+  for (int k = 0; k < kIntensityLoads; ++k)
     if (base + k * kThreads < vectors) y[k] = from[base + k * kThreads];
 #pragma unroll 8
   for (int step = 0; step < steps; ++step)
 #pragma unroll
-    for (int k = 0; k < kLoads; ++k)
+    for (int k = 0; k < kIntensityLoads; ++k)
 #pragma unroll
       for (int j = 0; j < kVectorWidth<T>; ++j) y[k][j] = fma(y[k][j], b, c);
 #pragma unroll
-  for (int k = 0; k < kLoads; ++k)
+  for (int k = 0; k < kIntensityLoads; ++k)
     if (base + k * kThreads < vectors) to[base + k * kThreads] = y[k];
 }
 
 template <class T>
-void launch(const T* in, T* out, std::int64_t n, int steps, T b, T c, cudaStream_t stream) {
+void launch_intensity(const T* in, T* out, std::int64_t n, std::int64_t steps, T b, T c, cudaStream_t stream) {
   const std::int64_t vectors = n / kVectorWidth<T>;
-  intensity_kernel<T><<<blocks_for(vectors, kThreads * kLoads), kThreads, 0, stream>>>(in, out, vectors, steps, b, c);
+  intensity_kernel<T><<<blocks_for(vectors, kThreads * kIntensityLoads), kThreads, 0, stream>>>(in, out, vectors, steps, b, c);
 }
 
-const NameKernel named_float("intensity float", intensity_kernel<float>, kThreads),
-    named_double("intensity double", intensity_kernel<double>, kThreads);
+const NameKernel named_intensity("intensity float", intensity_kernel<float>, kThreads),
+    named_intensity_double("intensity double", intensity_kernel<double>, kThreads);
 
-}  // namespace intensity_kernels
-
-void intensity(const float* in, float* out, std::int64_t n, int steps, float b, float c, cudaStream_t stream) {
-  using namespace intensity_kernels;
-  launch(in, out, n, steps, b, c, stream);
+void intensity(const float* in, float* out, std::int64_t n, std::int64_t steps, float b, float c, cudaStream_t stream) {
+  launch_intensity(in, out, n, steps, b, c, stream);
 }
-void intensity(const double* in, double* out, std::int64_t n, int steps, double b, double c, cudaStream_t stream) {
-  using namespace intensity_kernels;
-  launch(in, out, n, steps, b, c, stream);
+void intensity(const double* in, double* out, std::int64_t n, std::int64_t steps, double b, double c, cudaStream_t stream) {
+  launch_intensity(in, out, n, steps, b, c, stream);
 }
 
 }  // namespace xgemm::lab::experiments

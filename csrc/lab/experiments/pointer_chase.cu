@@ -9,7 +9,6 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace pointer_chase_kernels {
 
 constexpr int kWarmUp = 4096;
 
@@ -29,13 +28,11 @@ __global__ void chase_kernel(const int* next, int n, std::int64_t* out, int step
   out[1] = end - begin;
 }
 
-const NameKernel named[] = {{"pointer_chase", chase_kernel<false>, 1},
-                            {"pointer_chase shared", chase_kernel<true>, 1, 48 * 1024}};
+const NameKernel named_chases[] = {{"pointer_chase", chase_kernel<false>, 1},
+                                   {"pointer_chase shared", chase_kernel<true>, 1, 48 * 1024}};
 
-}  // namespace pointer_chase_kernels
-
-void pointer_chase(const int* next, std::int64_t n, std::int64_t* out, int steps, int start, bool shared, cudaStream_t stream) {
-  using namespace pointer_chase_kernels;
+void pointer_chase(const int* next, std::int64_t n, std::int64_t* out, std::int64_t steps, std::int64_t start, bool shared,
+                   cudaStream_t stream) {
   if (shared)
     chase_kernel<true><<<1, 1, static_cast<std::size_t>(n) * sizeof(int), stream>>>(next, static_cast<int>(n), out, steps, start);
   else

@@ -10,9 +10,6 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace privatisation_kernels {
-
-constexpr int kThreads = 256;
 
 __global__ void window_direct(const float* in, float* out, std::int64_t n, int half) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -54,21 +51,18 @@ __global__ void histogram_private(const int* in, int* counts, std::int64_t n, in
     if (mine[b] != 0) atomicAdd(&counts[b], mine[b]);
 }
 
-const NameKernel named[] = {{"window_sum direct", window_direct, kThreads},
-                            {"window_sum shared", window_shared, kThreads},
-                            {"histogram global", histogram_global, kThreads},
-                            {"histogram privatised", histogram_private, kThreads, sizeof(int) * kMaxBins}};
+const NameKernel named_privatisation[] = {{"window_sum direct", window_direct, kThreads},
+                                          {"window_sum shared", window_shared, kThreads},
+                                          {"histogram global", histogram_global, kThreads},
+                                          {"histogram privatised", histogram_private, kThreads, sizeof(int) * kMaxBins}};
 
-}  // namespace privatisation_kernels
-
-void window_sum(const float* in, float* out, std::int64_t n, int window, bool shared, cudaStream_t stream) {
-  using namespace privatisation_kernels;
+void window_sum(const float* in, float* out, std::int64_t n, std::int64_t window, bool shared, cudaStream_t stream) {
   const auto kernel = shared ? window_shared : window_direct;
   kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n, window / 2);
 }
 
-void histogram(const int* in, int* counts, std::int64_t n, int bins, bool privatised, int sm_count, cudaStream_t stream) {
-  using namespace privatisation_kernels;
+void histogram(const int* in, int* counts, std::int64_t n, std::int64_t bins, bool privatised, int sm_count,
+               cudaStream_t stream) {
   const unsigned most = static_cast<unsigned>(sm_count) * 8, needed = blocks_for(n, kThreads);
   const unsigned blocks = needed < most ? needed : most;
   if (privatised)

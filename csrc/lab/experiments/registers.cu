@@ -1,33 +1,32 @@
 // The register cliff: one kernel, blocks of 512 threads, bound to different numbers of registers a thread.
 //
-// All variants run the same loop, which needs few registers. A path that no launch takes keeps kLive values at once, so that the
-// compiler allocates kRegisters for every thread: from 33 on, a fourth block no longer fits on the SM, from 41 on a third, from
-// 65 on a second. memory: out = in, one load of 4 bytes in flight a thread. Else a chain of `iterations` dependent multiply-adds
-// y <- y / 2 + 1 a thread. The grid is what the GPU holds at once and strides over the array. Floor: 8 n bytes, or 2 iterations
-// n operations.
+// All kRegisterVariants run the same loop, which needs few registers. A path that no launch takes keeps kLive values at once, so
+// that the compiler allocates kRegisters for every thread: from 33 on, a fourth block no longer fits on the SM, from 41 on a
+// third, from 65 on a second. memory: out = in, one load of 4 bytes in flight a thread. Else a chain of `iterations` dependent
+// multiply-adds y <- y / 2 + 1 a thread. The grid is what the GPU holds at once and strides over the array. Floor: 8 n bytes, or
+// 2 iterations n operations.
 #include "lab/experiments/experiments.h"
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace registers_kernels {
 
-constexpr int kThreads = 512;
+constexpr int kRegisterThreads = 512;
 
 template <int kRegisters, int kLive, bool kMemory>
-__global__ void __launch_bounds__(kThreads) __maxnreg__(kRegisters)
+__global__ void __launch_bounds__(kRegisterThreads) __maxnreg__(kRegisters)
     register_kernel(const float* in, float* out, std::int64_t n, int iterations, float b, float c) {
   if (iterations < 0) {  // never: it only needs registers
     float live[kLive];
 #pragma unroll
-    for (int k = 0; k < kLive; ++k) live[k] = in[k * kThreads + threadIdx.x];
+    for (int k = 0; k < kLive; ++k) live[k] = in[k * kRegisterThreads + threadIdx.x];
     __syncthreads();  // all of them are loaded before any is used
 #pragma unroll
-    for (int k = 0; k < kLive; ++k) out[k * kThreads + (threadIdx.x ^ 1)] = live[k];
+    for (int k = 0; k < kLive; ++k) out[k * kRegisterThreads + (threadIdx.x ^ 1)] = live[k];
     return;
   }
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kRegisterThreads;
 #pragma unroll 1  // one load in flight
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kRegisterThreads + threadIdx.x; i < n; i += step) {
     float y = in[i];
     if (!kMemory) {
 #pragma unroll 16
@@ -37,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) __maxnreg__(kRegisters)
   }
 }
 
-struct Variant {
+struct RegisterVariant {
   int registers;
   bool memory;
   void (*kernel)(const float*, float*, std::int64_t, int, float, float);
@@ -45,30 +44,23 @@ struct Variant {
 };
 /// kLive is what makes ptxas take exactly kRegisters without a spill.
 template <int kRegisters, int kLive, bool kMemory>
-Variant variant(const char* name) {
+RegisterVariant register_variant(const char* name) {
   constexpr auto kKernel = register_kernel<kRegisters, kLive, kMemory>;
-  return {kRegisters, kMemory, kKernel, NameKernel(name, kKernel, kThreads)};
+  return {kRegisters, kMemory, kKernel, NameKernel(name, kKernel, kRegisterThreads)};
 }
-const Variant variants[] = {
-    variant<31, 23, true>("registers 31 memory"),      variant<33, 26, true>("registers 33 memory"),
-    variant<40, 33, true>("registers 40 memory"),      variant<41, 34, true>("registers 41 memory"),
-    variant<64, 57, true>("registers 64 memory"),      variant<65, 58, true>("registers 65 memory"),
-    variant<128, 121, true>("registers 128 memory"),   variant<31, 23, false>("registers 31 arithmetic"),
-    variant<33, 26, false>("registers 33 arithmetic"), variant<40, 33, false>("registers 40 arithmetic"),
-    variant<41, 34, false>("registers 41 arithmetic"), variant<64, 57, false>("registers 64 arithmetic"),
-    variant<65, 58, false>("registers 65 arithmetic"), variant<128, 121, false>("registers 128 arithmetic")};
+const RegisterVariant kRegisterVariants[] = {
+    register_variant<31, 23, true>("registers 31 memory"),      register_variant<33, 26, true>("registers 33 memory"),
+    register_variant<40, 33, true>("registers 40 memory"),      register_variant<41, 34, true>("registers 41 memory"),
+    register_variant<64, 57, true>("registers 64 memory"),      register_variant<65, 58, true>("registers 65 memory"),
+    register_variant<128, 121, true>("registers 128 memory"),   register_variant<31, 23, false>("registers 31 arithmetic"),
+    register_variant<33, 26, false>("registers 33 arithmetic"), register_variant<40, 33, false>("registers 40 arithmetic"),
+    register_variant<41, 34, false>("registers 41 arithmetic"), register_variant<64, 57, false>("registers 64 arithmetic"),
+    register_variant<65, 58, false>("registers 65 arithmetic"), register_variant<128, 121, false>("registers 128 arithmetic")};
 
-}  // namespace registers_kernels
-
-bool register_bound(const float* in, float* out, std::int64_t n, const RegisterShape& s, cudaStream_t stream) {
-  using namespace registers_kernels;
-  for (const Variant& v : variants)
-    if (v.registers == s.registers && v.memory == s.memory) {
-      const auto kernel = v.kernel;
-      kernel<<<s.blocks, kThreads, 0, stream>>>(in, out, n, s.iterations, 0.5f, 1.0f);
-      return true;
-    }
-  return false;
+void register_bound(const float* in, float* out, std::int64_t n, const RegisterShape& s, cudaStream_t stream) {
+  for (const RegisterVariant& v : kRegisterVariants)
+    if (v.registers == s.registers && v.memory == s.memory)
+      v.kernel<<<s.blocks, kRegisterThreads, 0, stream>>>(in, out, n, s.iterations, 0.5f, 1.0f);
 }
 
 }  // namespace xgemm::lab::experiments

@@ -14,7 +14,6 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace tiling_kernels {
 
 __device__ __forceinline__ float load(const float* x, int row, int col, int rows, int cols) {
   return row < rows && col < cols ? x[static_cast<std::int64_t>(row) * cols + col] : 0.0f;
@@ -95,23 +94,20 @@ __global__ void single_block_kernel(const __grid_constant__ Matrices p) {
   store(p, threadIdx.y, threadIdx.x, sum);
 }
 
-constexpr std::size_t shared_of(int tile) { return kSharedPerThread * static_cast<std::size_t>(tile * tile); }
-const NameKernel named[] = {{"tiled naive 8", naive_kernel, 64},
-                            {"tiled fixed 8", fixed_kernel<8, 0, false>, 64},
-                            {"tiled fixed 16", fixed_kernel<16, 0, false>, 256},
-                            {"tiled fixed 32", fixed_kernel<32, 0, false>, 1024},
-                            {"tiled dynamic 8", dynamic_kernel, 64, shared_of(8), kSharedPerThread},
-                            {"tiled dynamic 16", dynamic_kernel, 256, shared_of(16), kSharedPerThread},
-                            {"tiled dynamic 32", dynamic_kernel, 1024, shared_of(32), kSharedPerThread},
-                            {"tiled single_block 32", single_block_kernel, 1024, shared_of(32)},
-                            {"tiled conflicting 32", fixed_kernel<32, 0, true>, 1024},
-                            {"tiled padded 32", fixed_kernel<32, 1, true>, 1024},
-                            {"tiled uncontracted 32", fixed_kernel<32, 0, false, false>, 1024}};
+constexpr std::size_t shared_of(std::int64_t tile) { return kSharedPerThread * static_cast<std::size_t>(tile * tile); }
+const NameKernel named_tilings[] = {{"tiled naive 8", naive_kernel, 64},
+                                    {"tiled fixed 8", fixed_kernel<8, 0, false>, 64},
+                                    {"tiled fixed 16", fixed_kernel<16, 0, false>, 256},
+                                    {"tiled fixed 32", fixed_kernel<32, 0, false>, 1024},
+                                    {"tiled dynamic 8", dynamic_kernel, 64, shared_of(8), kSharedPerThread},
+                                    {"tiled dynamic 16", dynamic_kernel, 256, shared_of(16), kSharedPerThread},
+                                    {"tiled dynamic 32", dynamic_kernel, 1024, shared_of(32), kSharedPerThread},
+                                    {"tiled single_block 32", single_block_kernel, 1024, shared_of(32)},
+                                    {"tiled conflicting 32", fixed_kernel<32, 0, true>, 1024},
+                                    {"tiled padded 32", fixed_kernel<32, 1, true>, 1024},
+                                    {"tiled uncontracted 32", fixed_kernel<32, 0, false, false>, 1024}};
 
-}  // namespace tiling_kernels
-
-void tiled_matmul(const Matrices& p, Tiling tiling, int tile, cudaStream_t stream) {
-  using namespace tiling_kernels;
+void tiled_matmul(const Matrices& p, Tiling tiling, std::int64_t tile, cudaStream_t stream) {
   const unsigned grid = blocks_for(p.m, tile) * blocks_for(p.n, tile);
   const dim3 block(tile, tile);
   switch (tiling) {

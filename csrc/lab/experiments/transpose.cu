@@ -10,18 +10,18 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace transpose_kernels {
 
-constexpr int kTile = 32, kThreadRows = 8, kThreads = kTile * kThreadRows;
+constexpr int kTransposeTile = 32, kThreadRows = kThreads / kTransposeTile;
 
 template <Transposition kStep>
-__global__ void __launch_bounds__(kThreads) kernel(const float* in, float* out, std::int64_t rows, std::int64_t cols) {
+__global__ void __launch_bounds__(kThreads) transpose_kernel(const float* in, float* out, std::int64_t rows, std::int64_t cols) {
   constexpr bool kNaive = kStep == Transposition::naive, kSwizzled = kStep == Transposition::swizzled;
-  __shared__ float tile[kNaive ? 1 : kTile][kTile + (kStep == Transposition::padded)];
-  const std::int64_t across = (cols + kTile - 1) / kTile, row0 = blockIdx.x / across * kTile, col0 = blockIdx.x % across * kTile;
+  __shared__ float tile[kNaive ? 1 : kTransposeTile][kTransposeTile + (kStep == Transposition::padded)];
+  const std::int64_t across = (cols + kTransposeTile - 1) / kTransposeTile, row0 = blockIdx.x / across * kTransposeTile,
+                     col0 = blockIdx.x % across * kTransposeTile;
   const int x = threadIdx.x;
 #pragma unroll
-  for (int y = threadIdx.y; y < kTile; y += kThreadRows)
+  for (int y = threadIdx.y; y < kTransposeTile; y += kThreadRows)
     if (row0 + y < rows && col0 + x < cols) {
       const float value = in[(row0 + y) * cols + col0 + x];
       if constexpr (kNaive)
@@ -32,25 +32,23 @@ __global__ void __launch_bounds__(kThreads) kernel(const float* in, float* out, 
   if constexpr (!kNaive) {
     __syncthreads();
 #pragma unroll
-    for (int y = threadIdx.y; y < kTile; y += kThreadRows)
+    for (int y = threadIdx.y; y < kTransposeTile; y += kThreadRows)
       if (col0 + y < cols && row0 + x < rows) out[(col0 + y) * rows + row0 + x] = tile[x][kSwizzled ? y ^ x : y];
   }
 }
 
-const NameKernel named[] = {{"transpose 01_naive", kernel<Transposition::naive>, kThreads},
-                            {"transpose 02_tiled", kernel<Transposition::tiled>, kThreads},
-                            {"transpose 03_padded", kernel<Transposition::padded>, kThreads},
-                            {"transpose 04_swizzled", kernel<Transposition::swizzled>, kThreads}};
-
-}  // namespace transpose_kernels
+const NameKernel named_transposes[] = {{"transpose 01_naive", transpose_kernel<Transposition::naive>, kThreads},
+                                       {"transpose 02_tiled", transpose_kernel<Transposition::tiled>, kThreads},
+                                       {"transpose 03_padded", transpose_kernel<Transposition::padded>, kThreads},
+                                       {"transpose 04_swizzled", transpose_kernel<Transposition::swizzled>, kThreads}};
 
 void transpose(const float* in, float* out, std::int64_t rows, std::int64_t cols, Transposition step, cudaStream_t stream) {
-  using namespace transpose_kernels;
   using enum Transposition;
-  constexpr void (*kKernels[])(const float*, float*, std::int64_t, std::int64_t){kernel<naive>, kernel<tiled>, kernel<padded>,
-                                                                                 kernel<swizzled>};
+  constexpr void (*kKernels[])(const float*, float*, std::int64_t, std::int64_t){
+      transpose_kernel<naive>, transpose_kernel<tiled>, transpose_kernel<padded>, transpose_kernel<swizzled>};
   const auto pass = kKernels[static_cast<int>(step)];
-  pass<<<blocks_for(rows, kTile) * blocks_for(cols, kTile), dim3(kTile, kThreadRows), 0, stream>>>(in, out, rows, cols);
+  pass<<<blocks_for(rows, kTransposeTile) * blocks_for(cols, kTransposeTile), dim3(kTransposeTile, kThreadRows), 0, stream>>>(
+      in, out, rows, cols);
 }
 
 }  // namespace xgemm::lab::experiments

@@ -8,7 +8,6 @@
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
-namespace who_am_i_kernels {
 
 __device__ __forceinline__ unsigned lane_of_hardware() {
   unsigned x;
@@ -36,12 +35,9 @@ __global__ void who_kernel(std::int64_t* out, std::int64_t nanoseconds) {
   mine[0] = lane_of_hardware(), mine[1] = first, mine[2] = multiprocessor(), mine[3] = begin, mine[4] = now();
 }
 
-const NameKernel named("who am i", who_kernel, 1024);
+const NameKernel named_who("who am i", who_kernel, 1024);
 
-}  // namespace who_am_i_kernels
-
-void who_am_i(std::int64_t* out, int blocks, dim3 block, std::int64_t nanoseconds, cudaStream_t stream) {
-  using namespace who_am_i_kernels;
+void who_am_i(std::int64_t* out, std::int64_t blocks, dim3 block, std::int64_t nanoseconds, cudaStream_t stream) {
   who_kernel<<<blocks, block, 0, stream>>>(out, nanoseconds);
 }
 

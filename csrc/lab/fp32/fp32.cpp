@@ -1,15 +1,13 @@
 // xgemm_lab::fp32_gemm: argument checks, the split pass's memory and the table of variants.
+#include "lab/fp32/fp32.h"
+
 #include <array>
 
-#include "torch/register.h"
-#include "torch/tensor.h"
-#ifdef XGEMM_WITH_CUDA
-#include "device/tensor_map.h"
-#include "lab/fp32/fp32.h"
+#include "lab/checks.h"
 #include "lab/tensor/tensor.h"
 #include "torch/cuda.h"
-#endif
-#include "lab/checks.h"
+#include "torch/register.h"
+#include "torch/tensor.h"
 
 namespace xgemm::lab {
 namespace {
@@ -22,13 +20,11 @@ Tensor fp32_gemm_op(const Tensor& a, const Tensor& b, const Text& variant) {
   check_same_device(va, vb);
   check(va.size(1) == vb.size(1), kOp, "expected a and b of shapes (m, k) and (n, k), got ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
-  [[maybe_unused]] const std::size_t place = place_of(kOp, "variant", variant, {"fp16", "split", "promoted", "scaled"});
-  check_cuda(va);
-#ifdef XGEMM_WITH_CUDA
+  const std::size_t place = place_of(kOp, "variant", variant, {"fp16", "split", "promoted", "scaled"});
+  const CudaScope scope(va);
   using namespace fp32;
   const std::int64_t m = va.size(0), n = vb.size(0), k = va.size(1);
   check_whole_tiles(va, vb, tensor::kMultiple, tensor::kMultipleK);
-  CudaScope scope(va);
   check(scope.properties().major == 9, kOp, "expected a GPU of compute capability 9.0, got ", scope.properties().major, ".",
         scope.properties().minor);
   Tensor out = empty(std::array{m, n}, ScalarType::Float, va);
@@ -58,9 +54,6 @@ Tensor fp32_gemm_op(const Tensor& a, const Tensor& b, const Text& variant) {
   product(problem, static_cast<Sum>(std::min<std::size_t>(place, 2)), scope.stream());  // scaled is promoted too
   scope.check_launch();
   return out;
-#else
-  fail_without_cuda(kOp);
-#endif
 }
 
 XGEMM_REGISTER(xgemm_lab, fp32_gemm, fp32_gemm_op);

@@ -9,7 +9,6 @@
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::fp32 {
-namespace product_kernels {
 
 using tensor::kBoxBytes, tensor::kBoxK, tensor::kBoxRows, tensor::kWarpgroup;
 
@@ -21,7 +20,7 @@ struct Slot {
 using Ring = tensor::RingOf<Slot, kStages>;
 
 template <Sum kSum>
-__global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(kThreads) product_kernel([[maybe_unused]] const __grid_constant__ Problem p) {
 #ifdef XGEMM_LAB_HOPPER
   constexpr bool kThree = kSum != Sum::one_product, kPromote = kSum == Sum::three_promoted;
   extern __shared__ __align__(1024) unsigned char raw[];
@@ -89,19 +88,16 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
 template <Sum kSum>
 void launch(const Problem& p, cudaStream_t stream) {
   constexpr int kBytes = static_cast<int>(sizeof(Ring));
-  allow_shared<kernel<kSum>, kBytes>();
-  kernel<kSum><<<dim3(p.b.rows / kBoxRows, p.a.rows / kBoxRows), kThreads, kBytes, stream>>>(p);
+  allow_shared<product_kernel<kSum>, kBytes>();
+  product_kernel<kSum><<<dim3(p.b.rows / kBoxRows, p.a.rows / kBoxRows), kThreads, kBytes, stream>>>(p);
 }
 
-const NameKernel named_fp16("fp32 fp16", kernel<Sum::one_product>, kThreads, sizeof(Ring)),
-    named_split("fp32 split", kernel<Sum::three_products>, kThreads, sizeof(Ring)),
-    named_promoted("fp32 promoted", kernel<Sum::three_promoted>, kThreads, sizeof(Ring)),
-    named_scaled("fp32 scaled", kernel<Sum::three_promoted>, kThreads, sizeof(Ring));
-
-}  // namespace product_kernels
+const NameKernel named_fp16("fp32 fp16", product_kernel<Sum::one_product>, kThreads, sizeof(Ring)),
+    named_split("fp32 split", product_kernel<Sum::three_products>, kThreads, sizeof(Ring)),
+    named_promoted("fp32 promoted", product_kernel<Sum::three_promoted>, kThreads, sizeof(Ring)),
+    named_scaled("fp32 scaled", product_kernel<Sum::three_promoted>, kThreads, sizeof(Ring));
 
 void product(const Problem& p, Sum sum, cudaStream_t stream) {
-  using namespace product_kernels;
   switch (sum) {
     case Sum::one_product: return launch<Sum::one_product>(p, stream);
     case Sum::three_products: return launch<Sum::three_products>(p, stream);

@@ -1,10 +1,34 @@
-// What v6 and later share: each thread adds many elements in registers before any thread talks to another; and v7's sum of a
-// block, which v8 takes over.
+// What v6 and later share: each thread adds many elements in registers before any thread talks to another. And v5's tree, which
+// v6 takes over, and v7's sum of a block, which v8 takes over.
 #pragma once
 #include "device/warp.cuh"
 #include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
+
+/// v5's tree, in straight code: the block's partial sum.
+template <unsigned kBlock, class T>
+__device__ __forceinline__ void add_unrolled(unsigned tid, T sum, T* partials) {
+  __shared__ T local[kBlock];
+  local[tid] = sum;
+  __syncthreads();
+
+#pragma unroll
+  for (unsigned s = kBlock / 2; s > 32; s /= 2) {
+    if (tid < s) local[tid] = sum = sum + local[tid + s];
+    __syncthreads();
+  }
+  if (tid < 32) {
+#pragma unroll
+    for (unsigned s = 32; s > 0; s /= 2) {
+      sum += local[tid + s];
+      __syncwarp();
+      local[tid] = sum;
+      __syncwarp();
+    }
+    if (tid == 0) partials[blockIdx.x] = sum;
+  }
+}
 
 /// This thread's share of in[0 .. n). The grid walks in tiles of kThreads * kLoads elements; all loads of a tile are issued
 /// before the first addition, and neighbouring lanes load neighbours.

@@ -1,14 +1,13 @@
 // xgemm_lab::reduce_sum: argument checks, the table of versions, and the passes.
+#include "lab/reduction/reduction.h"
+
 #include <array>
 #include <utility>
 
+#include "lab/checks.h"
+#include "torch/cuda.h"
 #include "torch/register.h"
 #include "torch/tensor.h"
-#ifdef XGEMM_WITH_CUDA
-#include "lab/reduction/reduction.h"
-#include "torch/cuda.h"
-#endif
-#include "lab/checks.h"
 
 namespace xgemm::lab {
 namespace {
@@ -16,21 +15,18 @@ namespace {
 constexpr const char* kOp = "lab::reduce_sum";
 constexpr std::int64_t kVersions = 10;
 
-#ifdef XGEMM_WITH_CUDA
 template <class T>
-void sum_into(T* out, const TensorView& x, reduction::Grid grid) {
+void sum_into(T* out, const TensorView& x, const reduction::Grid& grid, const CudaScope& scope) {
   using namespace reduction;
   constexpr std::array<void (*)(const Pass<T>&), kVersions> versions{
       interleaved_modulo, interleaved_strided, sequential, first_add,  last_warp,
       unrolled,           several_elements,    shuffle,    last_block, grid_sync};
-  CudaScope scope(x);
   std::int64_t n = x.numel();
   if (n == 0) {  // the sum of nothing
     cudaMemsetAsync(out, 0, sizeof(T), scope.stream());
     return scope.check_launch();
   }
   // Partial sums go back and forth between two halves of a workspace; the last pass writes the result.
-  grid.sm_count = scope.properties().sm_count;
   const std::int64_t blocks = grid.blocks(n), second = grid.blocks(blocks);
   const Tensor space = workspace(static_cast<std::size_t>(blocks + second) * sizeof(T), x);
   T* here = static_cast<T*>(view(kOp, "workspace", space).data);
@@ -56,7 +52,6 @@ void sum_into(T* out, const TensorView& x, reduction::Grid grid) {
     std::swap(here, there);
   }
 }
-#endif
 
 Tensor reduce_sum_op(const Tensor& x, std::int64_t version, std::int64_t loads, std::int64_t blocks_per_sm) {
   const TensorView v = view(kOp, "x", x);
@@ -65,22 +60,18 @@ Tensor reduce_sum_op(const Tensor& x, std::int64_t version, std::int64_t loads, 
   check(version >= 0 && version < kVersions, kOp, "expected version in [0, ", kVersions - 1, "], got ", version);
   check(loads == 2 || loads == 8, kOp, "expected loads to be 2 or 8, got ", loads);
   check(blocks_per_sm >= 1 && blocks_per_sm <= 1024, kOp, "expected blocks_per_sm in [1, 1024], got ", blocks_per_sm);
-  check_cuda(v);
-#ifdef XGEMM_WITH_CUDA
+  const CudaScope scope(v);
   const Tensor out = empty({}, v.dtype, v);
   void* result = view(kOp, "out", out).data;
   const reduction::Grid grid{.version = static_cast<int>(version),
                              .loads = static_cast<int>(loads),
                              .blocks_per_sm = static_cast<int>(blocks_per_sm),
-                             .sm_count = 0};
+                             .sm_count = scope.properties().sm_count};
   if (v.dtype == ScalarType::Float)
-    sum_into(static_cast<float*>(result), v, grid);
+    sum_into(static_cast<float*>(result), v, grid, scope);
   else
-    sum_into(static_cast<reduction::Int*>(result), v, grid);
+    sum_into(static_cast<reduction::Int*>(result), v, grid, scope);
   return out;
-#else
-  fail_without_cuda(kOp);
-#endif
 }
 
 XGEMM_REGISTER(xgemm_lab, reduce_sum, reduce_sum_op);

@@ -6,10 +6,9 @@
 #include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
-namespace v0 {
 
 template <class T>
-__global__ void kernel(const T* in, T* partials, std::int64_t n) {
+__global__ void interleaved_modulo_kernel(const T* in, T* partials, std::int64_t n) {
   __shared__ T local[kThreads];
   const unsigned tid = threadIdx.x;
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + tid;
@@ -23,11 +22,9 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
   if (tid == 0) partials[blockIdx.x] = local[0];
 }
 
-const NameKernel named("reduction v0_interleaved_modulo", kernel<float>, kThreads);
+const NameKernel named_interleaved_modulo("reduction v0_interleaved_modulo", interleaved_modulo_kernel<float>, kThreads);
 
-}  // namespace v0
-
-void interleaved_modulo(const Pass<float>& p) { launch(v0::kernel<float>, p); }
-void interleaved_modulo(const Pass<Int>& p) { launch(v0::kernel<Int>, p); }
+void interleaved_modulo(const Pass<float>& p) { launch(interleaved_modulo_kernel<float>, p); }
+void interleaved_modulo(const Pass<Int>& p) { launch(interleaved_modulo_kernel<Int>, p); }
 
 }  // namespace xgemm::lab::reduction

@@ -8,10 +8,9 @@
 #include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
-namespace v1 {
 
 template <class T>
-__global__ void kernel(const T* in, T* partials, std::int64_t n) {
+__global__ void interleaved_strided_kernel(const T* in, T* partials, std::int64_t n) {
   __shared__ T local[kThreads];
   const unsigned tid = threadIdx.x;
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + tid;
@@ -26,11 +25,9 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
   if (tid == 0) partials[blockIdx.x] = local[0];
 }
 
-const NameKernel named("reduction v1_interleaved_strided", kernel<float>, kThreads);
+const NameKernel named_interleaved_strided("reduction v1_interleaved_strided", interleaved_strided_kernel<float>, kThreads);
 
-}  // namespace v1
-
-void interleaved_strided(const Pass<float>& p) { launch(v1::kernel<float>, p); }
-void interleaved_strided(const Pass<Int>& p) { launch(v1::kernel<Int>, p); }
+void interleaved_strided(const Pass<float>& p) { launch(interleaved_strided_kernel<float>, p); }
+void interleaved_strided(const Pass<Int>& p) { launch(interleaved_strided_kernel<Int>, p); }
 
 }  // namespace xgemm::lab::reduction

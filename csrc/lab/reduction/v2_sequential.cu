@@ -6,10 +6,9 @@
 #include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
-namespace v2 {
 
 template <class T>
-__global__ void kernel(const T* in, T* partials, std::int64_t n) {
+__global__ void sequential_kernel(const T* in, T* partials, std::int64_t n) {
   __shared__ T local[kThreads];
   const unsigned tid = threadIdx.x;
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + tid;
@@ -23,11 +22,9 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
   if (tid == 0) partials[blockIdx.x] = local[0];
 }
 
-const NameKernel named("reduction v2_sequential", kernel<float>, kThreads);
+const NameKernel named_sequential("reduction v2_sequential", sequential_kernel<float>, kThreads);
 
-}  // namespace v2
-
-void sequential(const Pass<float>& p) { launch(v2::kernel<float>, p); }
-void sequential(const Pass<Int>& p) { launch(v2::kernel<Int>, p); }
+void sequential(const Pass<float>& p) { launch(sequential_kernel<float>, p); }
+void sequential(const Pass<Int>& p) { launch(sequential_kernel<Int>, p); }
 
 }  // namespace xgemm::lab::reduction

@@ -6,10 +6,9 @@
 #include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
-namespace v3 {
 
 template <class T>
-__global__ void kernel(const T* in, T* partials, std::int64_t n) {
+__global__ void first_add_kernel(const T* in, T* partials, std::int64_t n) {
   __shared__ T local[kThreads];
   const unsigned tid = threadIdx.x;
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * (2 * blockDim.x) + tid, j = i + blockDim.x;
@@ -23,11 +22,9 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
   if (tid == 0) partials[blockIdx.x] = local[0];
 }
 
-const NameKernel named("reduction v3_first_add", kernel<float>, kThreads);
+const NameKernel named_first_add("reduction v3_first_add", first_add_kernel<float>, kThreads);
 
-}  // namespace v3
-
-void first_add(const Pass<float>& p) { launch(v3::kernel<float>, p); }
-void first_add(const Pass<Int>& p) { launch(v3::kernel<Int>, p); }
+void first_add(const Pass<float>& p) { launch(first_add_kernel<float>, p); }
+void first_add(const Pass<Int>& p) { launch(first_add_kernel<Int>, p); }
 
 }  // namespace xgemm::lab::reduction

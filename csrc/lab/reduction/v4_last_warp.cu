@@ -7,7 +7,6 @@
 #include "lab/reduction/pass.cuh"
 
 namespace xgemm::lab::reduction {
-namespace v4 {
 
 /// Adds local[0 .. 64) into the value of lane 0. Called by all 32 lanes of warp 0.
 template <class T>
@@ -24,7 +23,7 @@ __device__ __forceinline__ T reduce_last_warp(T* local, unsigned lane) {
 }
 
 template <class T>
-__global__ void kernel(const T* in, T* partials, std::int64_t n) {
+__global__ void last_warp_kernel(const T* in, T* partials, std::int64_t n) {
   __shared__ T local[kThreads];
   const unsigned tid = threadIdx.x;
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * (2 * blockDim.x) + tid, j = i + blockDim.x;
@@ -41,11 +40,9 @@ __global__ void kernel(const T* in, T* partials, std::int64_t n) {
   }
 }
 
-const NameKernel named("reduction v4_last_warp", kernel<float>, kThreads);
+const NameKernel named_last_warp("reduction v4_last_warp", last_warp_kernel<float>, kThreads);
 
-}  // namespace v4
-
-void last_warp(const Pass<float>& p) { launch(v4::kernel<float>, p); }
-void last_warp(const Pass<Int>& p) { launch(v4::kernel<Int>, p); }
+void last_warp(const Pass<float>& p) { launch(last_warp_kernel<float>, p); }
+void last_warp(const Pass<Int>& p) { launch(last_warp_kernel<Int>, p); }
 
 }  // namespace xgemm::lab::reduction

@@ -8,43 +8,21 @@
 #include "lab/reduction/grid_stride.cuh"
 
 namespace xgemm::lab::reduction {
-namespace v6 {
 
-template <int kLoads, class T, unsigned kBlock>
-__global__ void __launch_bounds__(kBlock) kernel(const T* in, T* partials, std::int64_t n) {
-  __shared__ T local[kBlock];
+template <int kLoads, class T>
+__global__ void __launch_bounds__(kThreads) several_elements_kernel(const T* in, T* partials, std::int64_t n) {
   const unsigned tid = threadIdx.x;
-  T sum = grid_stride_sum<kLoads>(in, n);
-  local[tid] = sum;
-  __syncthreads();
-
-#pragma unroll
-  for (unsigned s = kBlock / 2; s > 32; s /= 2) {
-    if (tid < s) local[tid] = sum = sum + local[tid + s];
-    __syncthreads();
-  }
-  if (tid < 32) {
-#pragma unroll
-    for (unsigned s = 32; s > 0; s /= 2) {
-      sum += local[tid + s];
-      __syncwarp();
-      local[tid] = sum;
-      __syncwarp();
-    }
-    if (tid == 0) partials[blockIdx.x] = sum;
-  }
+  add_unrolled<kThreads>(tid, grid_stride_sum<kLoads>(in, n), partials);
 }
 
-const NameKernel named("reduction v6_several_elements", kernel<2, float, kThreads>, kThreads),
-    named_b("reduction v6b_eight_loads", kernel<8, float, kThreads>, kThreads);
-
-}  // namespace v6
+const NameKernel named_several_elements("reduction v6_several_elements", several_elements_kernel<2, float>, kThreads),
+    named_several_elements_b("reduction v6b_eight_loads", several_elements_kernel<8, float>, kThreads);
 
 void several_elements(const Pass<float>& p) {
-  launch(p.loads == 2 ? v6::kernel<2, float, kThreads> : v6::kernel<8, float, kThreads>, p);
+  launch(p.loads == 2 ? several_elements_kernel<2, float> : several_elements_kernel<8, float>, p);
 }
 void several_elements(const Pass<Int>& p) {
-  launch(p.loads == 2 ? v6::kernel<2, Int, kThreads> : v6::kernel<8, Int, kThreads>, p);
+  launch(p.loads == 2 ? several_elements_kernel<2, Int> : several_elements_kernel<8, Int>, p);
 }
 
 }  // namespace xgemm::lab::reduction

@@ -6,19 +6,16 @@
 #include "lab/reduction/grid_stride.cuh"
 
 namespace xgemm::lab::reduction {
-namespace v7 {
 
 template <int kLoads, class T>
-__global__ void __launch_bounds__(kThreads) kernel(const T* in, T* partials, std::int64_t n) {
+__global__ void __launch_bounds__(kThreads) shuffle_kernel(const T* in, T* partials, std::int64_t n) {
   const T sum = block_sum(grid_stride_sum<kLoads>(in, n));
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-const NameKernel named("reduction v7_shuffle", kernel<8, float>, kThreads);
+const NameKernel named_shuffle("reduction v7_shuffle", shuffle_kernel<8, float>, kThreads);
 
-}  // namespace v7
-
-void shuffle(const Pass<float>& p) { launch(p.loads == 2 ? v7::kernel<2, float> : v7::kernel<8, float>, p); }
-void shuffle(const Pass<Int>& p) { launch(p.loads == 2 ? v7::kernel<2, Int> : v7::kernel<8, Int>, p); }
+void shuffle(const Pass<float>& p) { launch(p.loads == 2 ? shuffle_kernel<2, float> : shuffle_kernel<8, float>, p); }
+void shuffle(const Pass<Int>& p) { launch(p.loads == 2 ? shuffle_kernel<2, Int> : shuffle_kernel<8, Int>, p); }
 
 }  // namespace xgemm::lab::reduction

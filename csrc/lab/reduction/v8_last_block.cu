@@ -8,10 +8,10 @@
 #include "lab/reduction/grid_stride.cuh"
 
 namespace xgemm::lab::reduction {
-namespace v8 {
 
 template <int kLoads, class T>
-__global__ void __launch_bounds__(kThreads) kernel(const T* in, T* partials, T* out, unsigned* counter, std::int64_t n) {
+__global__ void __launch_bounds__(kThreads)
+    last_block_kernel(const T* in, T* partials, T* out, unsigned* counter, std::int64_t n) {
   __shared__ bool last;
   T sum = block_sum(grid_stride_sum<kLoads>(in, n));
   if (threadIdx.x == 0) {
@@ -29,16 +29,14 @@ __global__ void __launch_bounds__(kThreads) kernel(const T* in, T* partials, T* 
 }
 
 template <class T>
-void launch(const Pass<T>& p) {
-  const auto pass = p.loads == 2 ? kernel<2, T> : kernel<8, T>;
+void launch_last_block(const Pass<T>& p) {
+  const auto pass = p.loads == 2 ? last_block_kernel<2, T> : last_block_kernel<8, T>;
   pass<<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.out, p.counter, p.n);
 }
 
-const NameKernel named("reduction v8_last_block", kernel<8, float>, kThreads);
+const NameKernel named_last_block("reduction v8_last_block", last_block_kernel<8, float>, kThreads);
 
-}  // namespace v8
-
-void last_block(const Pass<float>& p) { v8::launch(p); }
-void last_block(const Pass<Int>& p) { v8::launch(p); }
+void last_block(const Pass<float>& p) { launch_last_block(p); }
+void last_block(const Pass<Int>& p) { launch_last_block(p); }
 
 }  // namespace xgemm::lab::reduction

@@ -9,7 +9,6 @@
 #include "lab/reduction/grid_stride.cuh"
 
 namespace xgemm::lab::reduction {
-namespace v9 {
 
 namespace cg = cooperative_groups;
 
@@ -26,7 +25,7 @@ __device__ __forceinline__ T sum_of(const cg::thread_block& block, T mine) {
 }
 
 template <int kLoads, class T>
-__global__ void __launch_bounds__(kThreads) kernel(const T* in, T* partials, T* out, std::int64_t n) {
+__global__ void __launch_bounds__(kThreads) cooperative_groups_kernel(const T* in, T* partials, T* out, std::int64_t n) {
   const cg::grid_group grid = cg::this_grid();
   const cg::thread_block block = cg::this_thread_block();
   T sum = sum_of(block, grid_stride_sum<kLoads>(in, n));
@@ -40,8 +39,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const T* in, T* partials, T* 
 }
 
 template <class T>
-void launch(const Pass<T>& p) {
-  const auto pass = p.loads == 2 ? kernel<2, T> : kernel<8, T>;
+void launch_grid_sync(const Pass<T>& p) {
+  const auto pass = p.loads == 2 ? cooperative_groups_kernel<2, T> : cooperative_groups_kernel<8, T>;
   int resident = 0;  // blocks an SM
   cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, pass, kThreads, 0);
   const std::int64_t most = std::int64_t{resident} * p.sm_count;
@@ -57,11 +56,9 @@ void launch(const Pass<T>& p) {
   cudaLaunchKernelEx(&config, pass, p.in, p.partials, p.out, p.n);
 }
 
-const NameKernel named("reduction v9_cooperative_groups", kernel<8, float>, kThreads);
+const NameKernel named_cooperative_groups("reduction v9_cooperative_groups", cooperative_groups_kernel<8, float>, kThreads);
 
-}  // namespace v9
-
-void grid_sync(const Pass<float>& p) { v9::launch(p); }
-void grid_sync(const Pass<Int>& p) { v9::launch(p); }
+void grid_sync(const Pass<float>& p) { launch_grid_sync(p); }
+void grid_sync(const Pass<Int>& p) { launch_grid_sync(p); }
 
 }  // namespace xgemm::lab::reduction

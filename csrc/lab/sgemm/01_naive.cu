@@ -8,8 +8,7 @@
 #include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
-namespace xgemm::lab::sgemm {
-namespace step_01 {
+namespace xgemm::lab::sgemm::step_01 {
 
 constexpr int kTile = 32;  // 32 x 32 threads, the document's block
 
@@ -29,11 +28,9 @@ __global__ void __launch_bounds__(kTile* kTile) kernel(const __grid_constant__ P
 
 const NameKernel named("sgemm 01_naive", kernel, kTile* kTile);
 
-}  // namespace step_01
+}  // namespace xgemm::lab::sgemm::step_01
 
-void naive(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::sgemm::naive(const Problem& p, cudaStream_t stream) {
   using namespace step_01;
   kernel<<<ceil_div(p.m, kTile) * ceil_div(p.n, kTile), dim3(kTile, kTile), 0, stream>>>(p);
 }
-
-}  // namespace xgemm::lab::sgemm

@@ -7,8 +7,7 @@
 #include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
-namespace xgemm::lab::sgemm {
-namespace step_02 {
+namespace xgemm::lab::sgemm::step_02 {
 
 constexpr int kTile = 32;
 
@@ -27,11 +26,9 @@ __global__ void __launch_bounds__(kTile* kTile) kernel(const __grid_constant__ P
 
 const NameKernel named("sgemm 02_coalesced", kernel, kTile* kTile);
 
-}  // namespace step_02
+}  // namespace xgemm::lab::sgemm::step_02
 
-void coalesced(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::sgemm::coalesced(const Problem& p, cudaStream_t stream) {
   using namespace step_02;
   kernel<<<ceil_div(p.m, kTile) * ceil_div(p.n, kTile), dim3(kTile, kTile), 0, stream>>>(p);
 }
-
-}  // namespace xgemm::lab::sgemm

@@ -9,8 +9,7 @@
 #include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
-namespace xgemm::lab::sgemm {
-namespace step_03 {
+namespace xgemm::lab::sgemm::step_03 {
 
 constexpr int kTile = 32;
 
@@ -35,11 +34,9 @@ __global__ void __launch_bounds__(kTile* kTile) kernel(const __grid_constant__ P
 
 const NameKernel named("sgemm 03_shared_tile", kernel, kTile* kTile);
 
-}  // namespace step_03
+}  // namespace xgemm::lab::sgemm::step_03
 
-void shared_tile(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::sgemm::shared_tile(const Problem& p, cudaStream_t stream) {
   using namespace step_03;
   kernel<<<ceil_div(p.m, kTile) * ceil_div(p.n, kTile), dim3(kTile, kTile), 0, stream>>>(p);
 }
-
-}  // namespace xgemm::lab::sgemm

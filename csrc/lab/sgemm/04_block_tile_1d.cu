@@ -8,8 +8,7 @@
 #include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
-namespace xgemm::lab::sgemm {
-namespace step_04 {
+namespace xgemm::lab::sgemm::step_04 {
 
 constexpr int kBM = 64, kBN = 64, kBK = 8;  // the block's tile of C, and the step along k
 constexpr int kTM = 8;                      // rows a thread
@@ -42,11 +41,9 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
 
 const NameKernel named("sgemm 04_block_tile_1d", kernel, kThreads);
 
-}  // namespace step_04
+}  // namespace xgemm::lab::sgemm::step_04
 
-void block_tile_1d(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::sgemm::block_tile_1d(const Problem& p, cudaStream_t stream) {
   using namespace step_04;
   kernel<<<ceil_div(p.m, kBM) * ceil_div(p.n, kBN), kThreads, 0, stream>>>(p);
 }
-
-}  // namespace xgemm::lab::sgemm

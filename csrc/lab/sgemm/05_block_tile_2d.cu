@@ -9,8 +9,7 @@
 #include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
-namespace xgemm::lab::sgemm {
-namespace step_05 {
+namespace xgemm::lab::sgemm::step_05 {
 
 constexpr int kBM = 128, kBN = 128, kBK = 16;  // the block's tile of C, and the step along k
 constexpr int kTM = 8, kTN = 8;                // the thread's square
@@ -52,11 +51,9 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
 
 const NameKernel named("sgemm 05_block_tile_2d", kernel, kThreads);
 
-}  // namespace step_05
+}  // namespace xgemm::lab::sgemm::step_05
 
-void block_tile_2d(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::sgemm::block_tile_2d(const Problem& p, cudaStream_t stream) {
   using namespace step_05;
   kernel<<<ceil_div(p.m, kBM) * ceil_div(p.n, kBN), kThreads, 0, stream>>>(p);
 }
-
-}  // namespace xgemm::lab::sgemm

@@ -11,8 +11,7 @@
 #include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
-namespace xgemm::lab::sgemm {
-namespace step_06 {
+namespace xgemm::lab::sgemm::step_06 {
 
 constexpr int kBM = 128, kBN = 128, kBK = 16;
 constexpr int kTM = 8, kTN = 8;
@@ -67,11 +66,9 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
 
 const NameKernel named("sgemm 06_vectorised", kernel<true>, kThreads);
 
-}  // namespace step_06
+}  // namespace xgemm::lab::sgemm::step_06
 
-void vectorised(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::sgemm::vectorised(const Problem& p, cudaStream_t stream) {
   using namespace step_06;
   launch_tiles<kBM, kBN, kThreads>(kernel<true>, kernel<false>, p, stream);
 }
-
-}  // namespace xgemm::lab::sgemm

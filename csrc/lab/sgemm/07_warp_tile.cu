@@ -9,8 +9,7 @@
 // cuBLAS on an A6000.
 #include "lab/sgemm/warp_tile.cuh"
 
-namespace xgemm::lab::sgemm {
-namespace step_07 {
+namespace xgemm::lab::sgemm::step_07 {
 
 /// Four floats of padding a row; a lane's 8 rows are neighbours.
 struct Layout {
@@ -21,11 +20,9 @@ struct Layout {
 
 const NameKernel named("sgemm 07_warp_tile", warp_tile_kernel<true, Layout>, kThreads);
 
-}  // namespace step_07
+}  // namespace xgemm::lab::sgemm::step_07
 
-void warp_tile(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::sgemm::warp_tile(const Problem& p, cudaStream_t stream) {
   using step_07::Layout;
   launch_tiles<kBM, kBN, kThreads>(warp_tile_kernel<true, Layout>, warp_tile_kernel<false, Layout>, p, stream);
 }
-
-}  // namespace xgemm::lab::sgemm

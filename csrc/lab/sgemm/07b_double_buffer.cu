@@ -9,8 +9,7 @@
 #include "device/ptx/cp_async.cuh"
 #include "lab/sgemm/warp_tile.cuh"
 
-namespace xgemm::lab::sgemm {
-namespace step_07b {
+namespace xgemm::lab::sgemm::step_07b {
 
 constexpr int kPad = 8, kApart = kWM / (kTM / 4);  // as in 07a
 
@@ -65,11 +64,9 @@ __global__ void __launch_bounds__(kThreads, kVector ? 3 : 2) kernel(const __grid
 
 const NameKernel named("sgemm 07b_double_buffer", kernel<true>, kThreads);
 
-}  // namespace step_07b
+}  // namespace xgemm::lab::sgemm::step_07b
 
-void double_buffer(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::sgemm::double_buffer(const Problem& p, cudaStream_t stream) {
   using namespace step_07b;
   launch_tiles<kBM, kBN, kThreads>(kernel<true>, kernel<false>, p, stream);
 }
-
-}  // namespace xgemm::lab::sgemm

@@ -1,13 +1,12 @@
 // xgemm_lab::sgemm: argument checks and the table of steps.
+#include "lab/sgemm/sgemm.h"
+
 #include <array>
 
+#include "lab/checks.h"
+#include "torch/cuda.h"
 #include "torch/register.h"
 #include "torch/tensor.h"
-#ifdef XGEMM_WITH_CUDA
-#include "lab/sgemm/sgemm.h"
-#include "torch/cuda.h"
-#endif
-#include "lab/checks.h"
 
 namespace xgemm::lab {
 namespace {
@@ -33,14 +32,12 @@ Tensor sgemm_op(const Tensor& a, const Tensor& b, const std::optional<Tensor>& c
           to_string(vc.sizes));
     c_data = vc.data;
   }
-  check_cuda(va);
-#ifdef XGEMM_WITH_CUDA
+  const CudaScope scope(va);
   using namespace sgemm;
   for (const std::int64_t size : {shape[0], shape[1], va.size(1)})
     check(size <= kMaxSize, kOp, "expected sizes up to ", kMaxSize, ", got ", size);
   constexpr std::array<Step, kSteps> steps{naive,      coalesced, shared_tile,   block_tile_1d, block_tile_2d,
                                            vectorised, warp_tile, conflict_free, double_buffer};
-  CudaScope scope(va);
   Tensor out = empty(shape, ScalarType::Float, va);
   if (shape[0] == 0 || shape[1] == 0) return out;
   steps[static_cast<std::size_t>(step - 1)]({.a = static_cast<const float*>(va.data),
@@ -55,10 +52,6 @@ Tensor sgemm_op(const Tensor& a, const Tensor& b, const std::optional<Tensor>& c
                                             scope.stream());
   scope.check_launch();
   return out;
-#else
-  (void)alpha, (void)c_data;
-  fail_without_cuda(kOp);
-#endif
 }
 
 XGEMM_REGISTER(xgemm_lab, sgemm, sgemm_op);

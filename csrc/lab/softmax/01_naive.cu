@@ -7,9 +7,8 @@
 #include "lab/softmax/block_reduce.cuh"
 
 namespace xgemm::lab::softmax {
-namespace step_01 {
 
-__global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(kThreads) naive_kernel(const __grid_constant__ Problem p) {
   const float* x = p.x + blockIdx.x * p.cols;
   float* y = p.y + blockIdx.x * p.cols;
   Sum d{0};
@@ -20,10 +19,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
   for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) y[i] = expf(x[i]) / d.value;
 }
 
-const NameKernel named("softmax naive", kernel, kThreads);
+const NameKernel named_naive("softmax naive", naive_kernel, kThreads);
 
-}  // namespace step_01
-
-void naive(const Problem& p, cudaStream_t stream) { step_01::kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
+void naive(const Problem& p, cudaStream_t stream) { naive_kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 
 }  // namespace xgemm::lab::softmax

@@ -6,9 +6,8 @@
 #include "lab/softmax/block_reduce.cuh"
 
 namespace xgemm::lab::softmax {
-namespace step_02 {
 
-__global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(kThreads) safe_kernel(const __grid_constant__ Problem p) {
   const float* x = p.x + blockIdx.x * p.cols;
   float* y = p.y + blockIdx.x * p.cols;
   Max m{-INFINITY};
@@ -23,10 +22,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
   for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) y[i] = expf(x[i] - m.value) / d.value;
 }
 
-const NameKernel named("softmax safe", kernel, kThreads);
+const NameKernel named_safe("softmax safe", safe_kernel, kThreads);
 
-}  // namespace step_02
-
-void safe(const Problem& p, cudaStream_t stream) { step_02::kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
+void safe(const Problem& p, cudaStream_t stream) { safe_kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 
 }  // namespace xgemm::lab::softmax

@@ -9,16 +9,13 @@
 #include "lab/softmax/max_sum.cuh"
 
 namespace xgemm::lab::softmax {
-namespace step_03 {
 
-__global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(kThreads) online_kernel(const __grid_constant__ Problem p) {
   online_row<1>(p.x + blockIdx.x * p.cols, p.y + blockIdx.x * p.cols, p.cols);
 }
 
-const NameKernel named("softmax online", kernel, kThreads);
+const NameKernel named_online("softmax online", online_kernel, kThreads);
 
-}  // namespace step_03
-
-void online(const Problem& p, cudaStream_t stream) { step_03::kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
+void online(const Problem& p, cudaStream_t stream) { online_kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 
 }  // namespace xgemm::lab::softmax

@@ -7,18 +7,13 @@
 #include "lab/softmax/max_sum.cuh"
 
 namespace xgemm::lab::softmax {
-namespace step_04 {
 
-__global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(kThreads) online4_kernel(const __grid_constant__ Problem p) {
   online_row<4>(p.x + blockIdx.x * p.cols, p.y + blockIdx.x * p.cols, p.cols);
 }
 
-const NameKernel named("softmax online4", kernel, kThreads);
+const NameKernel named_online4("softmax online4", online4_kernel, kThreads);
 
-}  // namespace step_04
-
-void online4(const Problem& p, cudaStream_t stream) {
-  step_04::kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p);
-}
+void online4(const Problem& p, cudaStream_t stream) { online4_kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
 
 }  // namespace xgemm::lab::softmax

@@ -1,14 +1,13 @@
 // xgemm_lab::softmax: argument checks and the table of variants.
+#include "lab/softmax/softmax.h"
+
 #include <array>
 #include <limits>
 
+#include "lab/checks.h"
+#include "torch/cuda.h"
 #include "torch/register.h"
 #include "torch/tensor.h"
-#ifdef XGEMM_WITH_CUDA
-#include "lab/softmax/softmax.h"
-#include "torch/cuda.h"
-#endif
-#include "lab/checks.h"
 
 namespace xgemm::lab {
 namespace {
@@ -18,11 +17,9 @@ constexpr const char* kOp = "lab::softmax";
 Tensor softmax_op(const Tensor& x, const Text& variant) {
   const TensorView v = view(kOp, "x", x);
   check_matrix(v);
-  [[maybe_unused]] const std::size_t place = place_of(kOp, "variant", variant, {"naive", "safe", "online", "online4"});
+  const std::size_t place = place_of(kOp, "variant", variant, {"naive", "safe", "online", "online4"});
   check(v.size(0) <= std::numeric_limits<std::int32_t>::max(), kOp, "expected fewer than 2^31 rows, got ", v.size(0));
-  check_cuda(v);
-#ifdef XGEMM_WITH_CUDA
-  CudaScope scope(v);
+  const CudaScope scope(v);
   Tensor out = empty(v.sizes, ScalarType::Float, v);
   if (v.numel() == 0) return out;
   constexpr std::array steps{softmax::naive, softmax::safe, softmax::online, softmax::online4};
@@ -33,9 +30,6 @@ Tensor softmax_op(const Tensor& x, const Text& variant) {
                scope.stream());
   scope.check_launch();
   return out;
-#else
-  fail_without_cuda(kOp);
-#endif
 }
 
 XGEMM_REGISTER(xgemm_lab, softmax, softmax_op);

@@ -10,8 +10,7 @@
 #include "lab/kernels.h"
 #include "lab/tensor/tensor.h"
 
-namespace xgemm::lab::tensor {
-namespace step_09 {
+namespace xgemm::lab::tensor::step_09 {
 
 constexpr int kTile = 16, kWarps = 4;
 
@@ -39,11 +38,9 @@ __global__ void __launch_bounds__(kWarps * 32) kernel(const __grid_constant__ Pr
 
 const NameKernel named("tensor 09_wmma", kernel, kWarps * 32);
 
-}  // namespace step_09
+}  // namespace xgemm::lab::tensor::step_09
 
-void wmma_naive(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::tensor::wmma_naive(const Problem& p, cudaStream_t stream) {
   using namespace step_09;
   kernel<<<dim3(p.n / (kTile * kWarps), p.m / kTile), kWarps * 32, 0, stream>>>(p);
 }
-
-}  // namespace xgemm::lab::tensor

@@ -10,8 +10,7 @@
 #include "lab/kernels.h"
 #include "lab/tensor/swizzled_tile.cuh"
 
-namespace xgemm::lab::tensor {
-namespace step_10 {
+namespace xgemm::lab::tensor::step_10 {
 
 constexpr int kBM = 128, kBN = 128, kBK = 64, kStages = 3, kThreads = 256;
 constexpr int kWM = 64, kWN = 32, kWarpsN = kBN / kWN;
@@ -67,13 +66,11 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
 
 const NameKernel named("tensor 10_mma_sync", kernel, kThreads, 2 * kStages * sizeof(Tile));
 
-}  // namespace step_10
+}  // namespace xgemm::lab::tensor::step_10
 
-void mma_sync(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::tensor::mma_sync(const Problem& p, cudaStream_t stream) {
   using namespace step_10;
   constexpr int kBytes = 2 * kStages * static_cast<int>(sizeof(Tile));
   allow_shared<kernel, kBytes>();
   kernel<<<dim3(p.n / kBN, p.m / kBM), kThreads, kBytes, stream>>>(p);
 }
-
-}  // namespace xgemm::lab::tensor

@@ -7,8 +7,7 @@
 #include "lab/kernels.h"
 #include "lab/tensor/hopper.cuh"
 
-namespace xgemm::lab::tensor {
-namespace step_11 {
+namespace xgemm::lab::tensor::step_11 {
 
 constexpr int kThreads = 2 * kWarpgroup;
 struct Shared {
@@ -47,11 +46,9 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
 
 const NameKernel named("tensor 11_wgmma_tma", kernel, kThreads, sizeof(Shared));
 
-}  // namespace step_11
+}  // namespace xgemm::lab::tensor::step_11
 
-void wgmma_tma(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::tensor::wgmma_tma(const Problem& p, cudaStream_t stream) {
   using namespace step_11;
   kernel<<<dim3(p.n / kBoxRows, p.m / kBoxRows), kThreads, sizeof(Shared), stream>>>(p);
 }
-
-}  // namespace xgemm::lab::tensor

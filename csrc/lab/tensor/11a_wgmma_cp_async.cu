@@ -10,8 +10,7 @@
 #include "lab/tensor/hopper.cuh"
 #include "lab/tensor/swizzled_tile.cuh"
 
-namespace xgemm::lab::tensor {
-namespace step_11a {
+namespace xgemm::lab::tensor::step_11a {
 
 constexpr int kStages = 3, kThreads = 2 * kWarpgroup, kBytes = 2 * kStages * static_cast<int>(sizeof(Tile));
 
@@ -47,12 +46,10 @@ __global__ void __launch_bounds__(kThreads, 2) kernel([[maybe_unused]] const __g
 
 const NameKernel named("tensor 11a_wgmma_cp_async", kernel, kThreads, kBytes);
 
-}  // namespace step_11a
+}  // namespace xgemm::lab::tensor::step_11a
 
-void wgmma_cp_async(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::tensor::wgmma_cp_async(const Problem& p, cudaStream_t stream) {
   using namespace step_11a;
   allow_shared<kernel, kBytes>();
   kernel<<<dim3(p.n / kBoxRows, p.m / kBoxRows), kThreads, kBytes, stream>>>(p);
 }
-
-}  // namespace xgemm::lab::tensor

@@ -9,8 +9,7 @@
 #include "lab/kernels.h"
 #include "lab/tensor/hopper.cuh"
 
-namespace xgemm::lab::tensor {
-namespace step_12 {
+namespace xgemm::lab::tensor::step_12 {
 
 __global__ void __launch_bounds__(kRingThreads) kernel([[maybe_unused]] const __grid_constant__ Problem p) {
 #ifdef XGEMM_LAB_HOPPER
@@ -55,13 +54,11 @@ __global__ void __launch_bounds__(kRingThreads) kernel([[maybe_unused]] const __
 
 const NameKernel named("tensor 12_warp_specialised", kernel, kRingThreads, sizeof(Ring));
 
-}  // namespace step_12
+}  // namespace xgemm::lab::tensor::step_12
 
-void warp_specialised(const Problem& p, cudaStream_t stream) {
+void xgemm::lab::tensor::warp_specialised(const Problem& p, cudaStream_t stream) {
   using namespace step_12;
   constexpr int kBytes = static_cast<int>(sizeof(Ring));
   allow_shared<kernel, kBytes>();
   kernel<<<dim3(p.n / kRingN, p.m / kRingM), kRingThreads, kBytes, stream>>>(p);
 }
-
-}  // namespace xgemm::lab::tensor

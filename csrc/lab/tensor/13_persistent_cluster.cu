@@ -9,8 +9,7 @@
 #include "lab/kernels.h"
 #include "lab/tensor/persistent.cuh"
 
-namespace xgemm::lab::tensor {
-namespace step_13 {
+namespace xgemm::lab::tensor::step_13 {
 
 struct FromRegisters {
 #ifdef XGEMM_LAB_HOPPER
@@ -24,8 +23,8 @@ struct FromRegisters {
 const NameKernel named("tensor 13_persistent_cluster", persistent_kernel<FromRegisters>, kRingThreads,
                        sizeof(PersistentShared<FromRegisters>));
 
-}  // namespace step_13
+}  // namespace xgemm::lab::tensor::step_13
 
-void persistent_cluster(const Problem& p, cudaStream_t stream) { launch_persistent<step_13::FromRegisters>(p, stream); }
-
-}  // namespace xgemm::lab::tensor
+void xgemm::lab::tensor::persistent_cluster(const Problem& p, cudaStream_t stream) {
+  launch_persistent<step_13::FromRegisters>(p, stream);
+}

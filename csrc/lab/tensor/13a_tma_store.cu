@@ -9,8 +9,7 @@
 #include "lab/kernels.h"
 #include "lab/tensor/persistent.cuh"
 
-namespace xgemm::lab::tensor {
-namespace step_13a {
+namespace xgemm::lab::tensor::step_13a {
 
 struct ByTma {
   __nv_bfloat16 boxes[2][2][kOutBoxRows][kBoxK];  // two a consumer
@@ -54,8 +53,6 @@ struct ByTma {
 
 const NameKernel named("tensor 13a_tma_store", persistent_kernel<ByTma>, kRingThreads, sizeof(PersistentShared<ByTma>));
 
-}  // namespace step_13a
+}  // namespace xgemm::lab::tensor::step_13a
 
-void tma_store(const Problem& p, cudaStream_t stream) { launch_persistent<step_13a::ByTma>(p, stream); }
-
-}  // namespace xgemm::lab::tensor
+void xgemm::lab::tensor::tma_store(const Problem& p, cudaStream_t stream) { launch_persistent<step_13a::ByTma>(p, stream); }

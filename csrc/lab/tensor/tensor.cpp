@@ -3,12 +3,10 @@
 
 #include <array>
 
-#include "torch/register.h"
-#ifdef XGEMM_WITH_CUDA
-#include "lab/tensor/maps.h"
-#include "torch/cuda.h"
-#endif
 #include "lab/checks.h"
+#include "lab/tensor/tensor.h"
+#include "torch/cuda.h"
+#include "torch/register.h"
 
 namespace xgemm::lab {
 namespace {
@@ -23,8 +21,7 @@ Tensor tensor_gemm_op(const Tensor& a, const Tensor& b, std::int64_t step) {
   check(va.size(1) == vb.size(1), kOp, "expected a and b of shapes (m, k) and (n, k), got ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
   check(step >= kFirst && step <= kLast, kOp, "expected step in [", kFirst, ", ", kLast, "], got ", step);
-  check_cuda(va);
-#ifdef XGEMM_WITH_CUDA
+  const CudaScope scope(va);
   using namespace tensor;
   const std::int64_t m = va.size(0), n = vb.size(0), k = va.size(1);
   check_whole_tiles(va, vb, kMultiple, kMultipleK);
@@ -33,7 +30,6 @@ Tensor tensor_gemm_op(const Tensor& a, const Tensor& b, std::int64_t step) {
           " at an address that is a multiple of 16");
   constexpr std::array<Step, kLast - kFirst + 1> steps{wmma_naive,         mma_sync,       wgmma_tma, warp_specialised,
                                                        persistent_cluster, wgmma_cp_async, tma_store};
-  CudaScope scope(va);
   Tensor out = empty(std::array{m, n}, ScalarType::BFloat16, va);
   Problem problem{.a = static_cast<const __nv_bfloat16*>(va.data),
                   .b = static_cast<const __nv_bfloat16*>(vb.data),
@@ -41,10 +37,7 @@ Tensor tensor_gemm_op(const Tensor& a, const Tensor& b, std::int64_t step) {
                   .m = static_cast<int>(m),
                   .n = static_cast<int>(n),
                   .k = static_cast<int>(k),
-                  .sm_count = scope.properties().sm_count,
-                  .map_a = {},
-                  .map_b = {},
-                  .map_out = {}};
+                  .sm_count = scope.properties().sm_count};
   if (step >= kFirstHopper) {
     check(scope.properties().major == 9, kOp, "expected a GPU of compute capability 9.0 for step ", step, ", got ",
           scope.properties().major, ".", scope.properties().minor);
@@ -53,9 +46,6 @@ Tensor tensor_gemm_op(const Tensor& a, const Tensor& b, std::int64_t step) {
   steps[static_cast<std::size_t>(step - kFirst)](problem, scope.stream());
   scope.check_launch();
   return out;
-#else
-  fail_without_cuda(kOp);
-#endif
 }
 
 XGEMM_REGISTER(xgemm_lab, tensor_gemm, tensor_gemm_op);

@@ -7,6 +7,8 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "device/tensor_map.h"
+
 namespace xgemm::lab::tensor {
 
 inline constexpr int kMultiple = 256, kMultipleK = 64;
@@ -19,8 +21,22 @@ struct Problem {
   const __nv_bfloat16 *a, *b;
   __nv_bfloat16* out;
   int m, n, k, sm_count;
-  CUtensorMap map_a, map_b, map_out;  ///< boxes as above; steps 11 and later read them
+  CUtensorMap map_a{}, map_b{}, map_out{};  ///< boxes as above; steps 11 and later read them
 };
+
+/// Fills the maps. False if the driver makes none.
+inline bool make_maps(Problem& p) {
+  const auto make = [](CUtensorMap& map, const void* data, int rows, int cols, int box_rows) {
+    return make_tensor_map(map, {.data = data,
+                                 .dtype = DType::bf16,
+                                 .sizes = {cols, rows, 1},
+                                 .strides = {cols, std::int64_t{cols} * rows},
+                                 .box = {kBoxK, box_rows},
+                                 .swizzle_bytes = 128});
+  };
+  return make(p.map_a, p.a, p.m, p.k, kBoxRows) && make(p.map_b, p.b, p.n, p.k, kBoxRows) &&
+         make(p.map_out, p.out, p.m, p.n, kOutBoxRows);
+}
 
 using Step = void (*)(const Problem&, cudaStream_t);
 void wmma_naive(const Problem&, cudaStream_t);          // 09

@@ -1,4 +1,4 @@
-// The plan of the fp32 kernel that splits its operands on the way to the tensor cores (bf16x3/kernel.cuh).
+// The plan of the fp32 kernel that splits its operands on the way to the tensor cores (bf16x3/kernel.cu).
 #pragma once
 #include "matmul/plan/tiles.h"
 #include "matmul/tensor_operand.h"
@@ -38,7 +38,7 @@ struct alignas(16) FailedLines {
   unsigned of_a, of_b;  ///< lines of A, of B, that pair well with no line but zeros
   unsigned low;         ///< lines whose numbers may need lifting for three bf16 parts (fp16_split/line_scale.cuh)
   /// From bit 16 on, of A, then of B: are there lines that stay below 3/8, 9/16, 3/4 of dense elements? Two lines pair well whose
-  /// shares add up to 9/8. Below bit 16: CTAs of bf16x3/kernel.cuh that have read all this.
+  /// shares add up to 9/8. Below bit 16: CTAs of bf16x3/kernel.cu that have read all this.
   unsigned state;
   static constexpr int kLevelsOfA = 16, kLevelsOfB = 19;
 };

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "device/numeric.cuh"
-#include "matmul/epilogue/batch.cuh"
 #include "matmul/problem.h"
 
 namespace xgemm::matmul {
@@ -180,6 +179,18 @@ struct Epilogue {
     return q;
   }
 };
+
+/// Calls f(d, index in dim d) for batch `index` of `p`, a Problem or what has its batch_dims and batch[]. Short code, because it
+/// runs before the first load.
+template <class Index, class F>
+__device__ __forceinline__ void each_batch_dim(const auto& p, Index index, const F& f) {
+#pragma unroll 1
+  for (int d = p.batch_dims - 1; d >= 0; --d) {
+    const auto size = static_cast<Index>(p.batch[d]);
+    f(d, static_cast<std::int64_t>(index % size));
+    index /= size;
+  }
+}
 
 /// Offset of batch `index` of an operand, in elements.
 __device__ __forceinline__ std::int64_t batch_offset(const Problem& p, const Operand& x, std::int64_t index) {

@@ -2,10 +2,26 @@
 #pragma once
 #include "device/bytes16.cuh"
 #include "device/ptx/stmatrix.cuh"
-#include "matmul/epilogue/box.cuh"
+#include "device/ptx/tma.cuh"
+#include "device/ptx/warpgroup.cuh"
+#include "device/vector.cuh"
+#include "matmul/epilogue/apply.cuh"
 #include "matmul/wgmma/arguments.cuh"
 
 namespace xgemm::matmul::wgmma_detail {
+
+/// Two neighbouring results, rounded: a register of stmatrix.
+template <class Out>
+__device__ __forceinline__ std::uint32_t rounded_pair(float first, float second) {
+  return __builtin_bit_cast(std::uint32_t, Vector<Out, 2>{{convert<Out>(first), convert<Out>(second)}});
+}
+
+/// Called by a warp before it writes one of two buffers in turns; `first`: the tile's first. The store before the previous one
+/// read this buffer; a previous tile may have ended with either buffer, a main loop ago.
+__device__ __forceinline__ void wait_for_buffer(bool first) {
+  if (ptx::elect_one()) first ? ptx::tma_store_wait_read<0>() : ptx::tma_store_wait_read<1>();
+  __syncwarp();
+}
 
 /// Stores boxes of 16 rows by 64 columns, which alternate between two buffers of 2 KiB in TMA's 128-byte swizzle. A piece is 16
 /// bytes of C at a multiple of 16. A row's first piece of a box begins with the end of the previous box, in the other buffer;

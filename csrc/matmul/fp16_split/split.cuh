@@ -7,7 +7,7 @@
 // C_ij of lines i and j is as good as an fp32 product (one part: off by less than 2^-16 of |A||B|) when
 //   - neither line has a lossy element and the shares of elements that are not zero multiply to 1/32 or more, or
 //   - at most 1/256 of each line is lossy and the shares of dense elements add up to at least 9/8.
-// Lines with Inf or NaN never qualify; a line of zeros does except against those. Other C_ij: bf16x3/kernel.cuh (gated and
+// Lines with Inf or NaN never qualify; a line of zeros does except against those. Other C_ij: bf16x3/kernel.cu (gated and
 // batch-invariant products: simt/kernel.cuh). Why these bounds hold: docs/matmul.md.
 //
 // Layout is kept: K-major stays K-major, MN-major stays MN-major; output lines are padded to 8 elements, so TMA takes any size.

@@ -1,4 +1,4 @@
-// The plan of the fp64 kernel on tensor cores, fp64_mma/kernel.cuh.
+// The plan of the fp64 kernel on tensor cores, fp64_mma/kernel.cu.
 //
 // Order of additions. K is divided into segments. A segment's products go through mma.sync in order, from zero; the segments'
 // sums are added in order. A batch-invariant problem's segments are a function of N and K alone (fp64_segment), whatever the tile

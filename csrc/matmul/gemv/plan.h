@@ -1,4 +1,4 @@
-// The plan of the kernels for at most four rows or columns on CUDA cores: gemv/gemv.cuh, gemv/dot.cuh and gemv/sweep.cuh.
+// The plan of the kernels for at most four rows or columns on CUDA cores: gemv/gemv.cuh, gemv/dot.cu and gemv/sweep.cu.
 //
 // Order of additions. gemv: that of simt/plan.h, so that a row's bits are those of any tile (except with gemv_is_exact, which
 // batch-invariant problems do not use). dot and sweep (fp32): orders of their own, which depend on N and K (with few columns:
@@ -33,10 +33,10 @@ struct GemvPlan {
   double seconds;  ///< predicted
 };
 
-/// gemv/dot.cuh: is its large operand B (else A)?
+/// gemv/dot.cu: is its large operand B (else A)?
 inline bool dot_streams_b(const Problem& p) { return p.m <= kGemvLines && b_along_k(p); }
 
-/// gemv/sweep.cuh: the same, if it serves the problem.
+/// gemv/sweep.cu: the same, if it serves the problem.
 inline bool sweep_streams_b(const Problem& p) { return p.m <= kGemvLines && p.b.col_stride == 1; }
 
 /// Floats of a line of x that dot copies to shared memory if it is not along k: all elements of strided quads, and 16 bytes so

@@ -1,9 +1,4 @@
-#include "matmul/mma/large_launch.cuh"
+#include "matmul/mma/large.cuh"
 
-namespace xgemm::matmul {
-
-void launch_large_bf16(const Problem& p, const LargePlan& plan, const LargeArguments& g, cudaStream_t stream) {
-  launch_large_type<bf16>(p, plan, g, stream);
-}
-
-}  // namespace xgemm::matmul
+template void xgemm::matmul::launch_large_type<xgemm::bf16, 1>(const Problem&, const LargePlan&, const LargeArguments&,
+                                                               cudaStream_t);

@@ -1,9 +1,3 @@
-#include "matmul/mma/large_launch.cuh"
+#include "matmul/mma/large.cuh"
 
-namespace xgemm::matmul {
-
-void launch_large_half(const Problem& p, const LargePlan& plan, const LargeArguments& g, cudaStream_t stream) {
-  launch_large_type<half>(p, plan, g, stream);
-}
-
-}  // namespace xgemm::matmul
+template void xgemm::matmul::launch_large_type<half, 1>(const Problem&, const LargePlan&, const LargeArguments&, cudaStream_t);

@@ -1,12 +1,11 @@
 // The arguments of mma/large.cuh, how a CTA divides its tile, and how it stores it.
 #pragma once
 #include "device/tile_order.cuh"
-#include "matmul/epilogue/batch.cuh"
+#include "matmul/epilogue/apply.cuh"
 #include "matmul/epilogue/quad.cuh"
 #include "matmul/fp16_split/line_scale.cuh"
-#include "matmul/mma/geometry.h"
-#include "matmul/mma/large.h"
 #include "matmul/mma/panels.cuh"
+#include "matmul/mma/plan.h"
 
 namespace xgemm::matmul {
 

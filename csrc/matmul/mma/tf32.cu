@@ -1,9 +1,3 @@
-#include "matmul/mma/launch.cuh"
+#include "matmul/mma/kernel.cuh"
 
-namespace xgemm::matmul {
-
-void launch_mma_tf32(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream) {
-  launch_mma_type<float>(p, plan, counters, partials, stream);
-}
-
-}  // namespace xgemm::matmul
+template void xgemm::matmul::launch_mma<float>(const Problem&, const MmaPlan&, void*, float*, cudaStream_t);

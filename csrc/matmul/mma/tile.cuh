@@ -1,8 +1,8 @@
 // The arguments of mma/kernel.cuh, the shape of its tiles, and where a tile lies.
 #pragma once
-#include "matmul/epilogue/batch.cuh"
-#include "matmul/mma/geometry.h"
+#include "matmul/epilogue/apply.cuh"
 #include "matmul/mma/panels.cuh"
+#include "matmul/mma/plan.h"
 #include "matmul/problem.h"
 #include "matmul/split_k/meeting.cuh"
 

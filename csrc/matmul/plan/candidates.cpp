@@ -4,8 +4,10 @@
 #include <string>
 
 #include "device/integer.h"
+#include "matmul/mma/plan.h"
+#include "matmul/plan/operands.h"
 #include "matmul/plan/plan.h"
-#include "matmul/simt/tile.h"
+#include "matmul/simt/plan.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -171,13 +173,41 @@ Bf16x3Plan bf16x3_plan(const Question& q, Bf16x3Tile tile) {
   return plan;
 }
 
+// large, by the rates of the device (machine.h), no time was fitted: of a CTA the first loads and the store of C; shares of the
+// rate: an H200 with XGEMM_ARCH=80; of that with sums in fp32.
+constexpr double kLargeStart = 2.5, kLargeReached = 0.82, kLargeTwoParts = 0.79;
+
+/// CTAs of a tile that find room on an SM.
+int beside_of(const DeviceProperties& gpu, LargeTile tile, int parts) {
+  constexpr std::size_t kReserved = 1024;  // of a CTA, by the system
+  const std::size_t bytes = static_cast<std::size_t>(geometry(tile).slots * large_slot_bytes(tile, parts));
+  return bytes + kReserved > gpu.smem_per_block
+             ? 0
+             : std::min(info(tile).per_sm, static_cast<int>(gpu.smem_per_sm / (bytes + kReserved)));
+}
+
+/// A tile with its costs on this device: a k-block takes the tensor cores' time, or that of shared memory, which delivers the
+/// fragments of all warps and receives the slot.
+TileInfo on_device(const Question& q, LargeTile tile, int parts, int beside) {
+  constexpr double kSharedBytes = 128;  // a clock and SM
+  TileInfo t = info(tile);
+  const MmaGeometry g = geometry(tile);
+  const double clocks = static_cast<double>(t.m) * t.n * t.k * (parts == 2 ? 3 : 1) / q.machine.mma;
+  const double bytes = 2.0 * t.k * parts * (g.warps_columns * t.m + g.warps_rows * t.n + t.m + t.n);
+  const double block = 1e6 / q.machine.clock_hz * std::max(clocks, bytes / kSharedBytes) / (parts == 2 ? kLargeTwoParts : 1);
+  t.per_sm = beside, t.start = kLargeStart;
+  t.block = t.more = block / kLargeReached;
+  return t;
+}
+
 }  // namespace
 
 SimtPlan offer_simt(const Question& q) {
   const Problem& p = q.p;
   const bool vector = q.quads_a && q.quads_b;
   Least<SimtPlan> least;
-  SimtPlan plan{SimtTile::t64x64, q.chunk, q.chunks, 1, 0, vector, 1e30};
+  const SimtPlan none{SimtTile::t64x64, q.chunk, q.chunks, 1, 0, vector, 1e30};
+  SimtPlan plan = none;
   each_tile<SimtTile>(kSimtTiles, q.forced, [&](SimtTile tile, TileInfo t) {
     const auto bytes = static_cast<std::size_t>(shape(tile).shared_bytes(accumulator_bytes(p.dtype)));
     if (!has_instance(tile, p.dtype) || bytes > q.gpu.smem_per_block || !q.legal.simt) return;
@@ -192,7 +222,7 @@ SimtPlan offer_simt(const Question& q) {
                                 (splits > 1 ? kNextLaunch + q.move(8 * static_cast<double>(sums)) : 0)));
     });
   });
-  return least.best.value_or(SimtPlan{SimtTile::t64x64, q.chunk, q.chunks, 1, 0, vector, 1e30});
+  return least.best.value_or(none);
 }
 
 // A gemv reads the large operand at the memory's rate; no tile beats that.
@@ -272,6 +302,41 @@ std::optional<MmaPlan> offer_mma(const Question& q) {
     for (int ctas = 1; tf32 && ctas <= t.per_sm; ++ctas)  // an SM: CTAs that wait for each other run at the same time
       for (std::int64_t splits = std::min(blocks, q.gpu.sm_count * ctas / tiles); splits > 1; splits /= 2) consider(splits);
   });
+  return least.best;
+}
+
+std::optional<LargePlan> offer_large(const Question& q) {
+  if (!q.legal.large) return {};
+  const Problem& p = q.p;
+  LargePlan plan{};
+  plan.parts = p.dtype == DType::f32 ? split_parts(p.precision) : 0;
+  if (q.forced.empty() && plan.parts == 2 && p.k < kLeastSplitK) return {};
+  plan.a = place_operand(p, lines_of_a(p), plan.parts > 0, false);
+  plan.b = plan.parts > 0 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts)
+                                          : place_operand(p, lines_of_b(p), plan.parts > 0, false);
+  const double passes = pass_us(q, lines_of_a(p), plan.a, plan.parts) + pass_us(q, lines_of_b(p), plan.b, plan.parts);
+  const std::int64_t sums = 4 * p.m * p.n * p.batches;
+  Least<LargePlan> least;
+  each_tile<LargeTile>(kLargeTiles, q.forced, [&](LargeTile tile, const TileInfo&) {
+    const int parts = std::max(1, plan.parts),
+              beside = has_two_parts(tile) == (plan.parts == 2) ? beside_of(q.gpu, tile, parts) : 0;
+    if (beside == 0) return;
+    plan.tile = tile;
+    const TileInfo t = on_device(q, tile, parts, beside);
+    const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches,
+                       blocks = std::max<std::int64_t>(1, ceil_div(p.k, t.k)), least_splits = ceil_div(blocks, kMostLines / 64);
+    for (std::int64_t wanted = least_splits; wanted == least_splits || wanted <= blocks; wanted *= 2) {
+      plan.split_blocks = ceil_div(blocks, wanted), plan.splits = ceil_div(blocks, plan.split_blocks);
+      plan.partial_bytes = plan.splits > 1 ? plan.splits * sums : 0;
+      const double add = plan.splits > 1 ? kNextLaunch + q.move(2 * static_cast<double>(plan.partial_bytes)) : 0;
+      least.consider(plan, kNextLaunch + (plan.parts > 0 ? kSplitLaunch : 0) + (passes > 0 ? kNextLaunch + passes : 0) + add +
+                               q.product(t, tiles, plan.splits, plan.split_blocks * t.k, q.machine.l2_async_bytes));
+      if (p.batch_invariant || plan.splits * tiles > q.gpu.sm_count * beside) break;
+    }
+  });
+  if (!least.best) return {};
+  for (TensorOperand* x : {&least.best->a, &least.best->b}) take_copy(q, plan.parts, *x, least.best->workspace_bytes);
+  if (plan.parts > 0) least.best->fallback = simt_fallback(p, q.gpu);
   return least.best;
 }
 

@@ -10,7 +10,6 @@
 #include "matmul/bf16x3/plan.h"
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
-#include "matmul/mma/large.h"
 #include "matmul/mma/plan.h"
 #include "matmul/plan/roofline.h"
 #include "matmul/simt/plan.h"

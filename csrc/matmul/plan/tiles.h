@@ -73,7 +73,7 @@ inline constexpr Tiles<5> kMmaTiles{{
 }};
 constexpr bool is_tf32(MmaTile t) { return t >= MmaTile::tf32_64x64; }
 
-/// mma.sync on 16-bit operands, packed or split where they must be (mma/large.cuh); costs by the device's rates (large.cpp).
+/// mma.sync on 16-bit operands, packed or split where they must be (mma/large.cuh); costs by the device's rates (candidates.cpp).
 enum class LargeTile : std::uint8_t { t128x256, t128x128, t64x64, x2_128x128, x2_64x64 };
 inline constexpr Tiles<5> kLargeTiles{{
     {"large_128x256", 128, 256, 64, 1},     // the least shared-memory and L2 traffic per product

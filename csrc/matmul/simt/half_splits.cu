@@ -1,8 +1,4 @@
 #include "matmul/simt/launch.cuh"
 
-namespace xgemm::matmul {
-
-template void launch_sum_splits<half>(const Problem&, std::int64_t, float*, cudaStream_t);
-template void launch_sum_splits<bf16>(const Problem&, std::int64_t, float*, cudaStream_t);
-
-}  // namespace xgemm::matmul
+template void xgemm::matmul::launch_sum_splits<half>(const Problem&, std::int64_t, float*, cudaStream_t);
+template void xgemm::matmul::launch_sum_splits<xgemm::bf16>(const Problem&, std::int64_t, float*, cudaStream_t);

@@ -18,7 +18,7 @@
 #include "matmul/fp16_split/line_scale.cuh"
 #include "matmul/gemv/compensated.cuh"
 #include "matmul/simt/loader.cuh"
-#include "matmul/simt/tile.h"
+#include "matmul/simt/plan.h"
 
 namespace xgemm::matmul {
 
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(shape(kSimtTile).threads(), simt::blocks_per_s
 /// out.
 template <class T>
 __global__ void __launch_bounds__(256) simt_finish(const __grid_constant__ SimtArguments args) {
-  using Acc = Accumulator<T>;
+  using Acc = Value<T>;
   const Problem& p = args.problem;
   const std::int64_t matrix = p.m * p.n, count = p.batches * matrix;
   const Acc* partial = static_cast<const Acc*>(args.partial);

@@ -75,9 +75,7 @@ inline SimtArguments simt_arguments(const Problem& p, const auto& plan, void* wo
           .chunk = plan.chunk,
           .chunks = plan.chunks,
           .splits = plan.splits,
-          .partial = workspace,
-          .only = {},
-          .exact = false};
+          .partial = workspace};
 }
 
 template <class T>
@@ -90,16 +88,7 @@ void launch_finish(const SimtArguments& args, cudaStream_t stream) {
 
 template <class T>
 void launch_sum_splits(const Problem& p, std::int64_t splits, float* sums, cudaStream_t stream) {
-  launch_finish<T>({.problem = p,
-                    .a = {},
-                    .b = {},
-                    .chunk = 0,
-                    .chunks = splits,
-                    .splits = splits,
-                    .partial = sums,
-                    .only = {},
-                    .exact = false},
-                   stream);
+  launch_finish<T>({.problem = p, .chunks = splits, .splits = splits, .partial = sums}, stream);
 }
 
 template <class T>

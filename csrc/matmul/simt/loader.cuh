@@ -18,11 +18,11 @@ struct Access {
 
 struct SimtArguments {
   Problem problem;
-  Access a, b;
-  std::int64_t chunk, chunks, splits;
-  void* partial;     ///< [chunk][batch][m][n] sums, when splits > 1
-  FailedPairs only;  ///< fp32: the elements to write
-  bool exact;        ///< gemv: each sum's rounding error lies `chunks` further on in `partial` (plan.h)
+  Access a{}, b{};
+  std::int64_t chunk = 0, chunks, splits;
+  void* partial;       ///< [chunk][batch][m][n] sums, when splits > 1
+  FailedPairs only{};  ///< fp32: the elements to write
+  bool exact = false;  ///< gemv: each sum's rounding error lies `chunks` further on in `partial` (plan.h)
 };
 
 namespace simt {

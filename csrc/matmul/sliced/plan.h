@@ -1,4 +1,4 @@
-// The plan of the one-launch fp32 kernel for small products, which computes in fp64 on tensor cores: sliced/kernel.cuh.
+// The plan of the one-launch fp32 kernel for small products, which computes in fp64 on tensor cores: sliced/sliced.cu.
 #pragma once
 #include "matmul/plan/tiles.h"
 #include "matmul/problem.h"

@@ -1,4 +1,4 @@
-// The plan of the fp32 kernel that multiplies in tf32 (tf32/kernel.cuh), for "high" and "medium".
+// The plan of the fp32 kernel that multiplies in tf32 (tf32/kernel.cu), for "high" and "medium".
 #pragma once
 #include "matmul/plan/tiles.h"
 #include "matmul/tensor_operand.h"

@@ -1,7 +1,3 @@
 #include "matmul/wgmma/launch.cuh"
 
-namespace xgemm::matmul {
-
-bool launch_wgmma_bf16(const WgmmaLaunch& launch) { return launch_half_type<bf16>(launch); }
-
-}  // namespace xgemm::matmul
+bool xgemm::matmul::launch_wgmma_bf16(const WgmmaLaunch& launch) { return launch_half_type<bf16>(launch); }

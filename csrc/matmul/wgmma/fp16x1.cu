@@ -1,10 +1,6 @@
 #include "matmul/wgmma/launch.cuh"
 
-namespace xgemm::matmul {
-
-bool launch_wgmma_fp16x1(const WgmmaLaunch& launch) {
+bool xgemm::matmul::launch_wgmma_fp16x1(const WgmmaLaunch& launch) {
   return launch.plan.tile == WgmmaTile::t128x256 ? launch_layout<half, float, WgmmaTile::t128x256, 1, true>(launch)
                                                  : launch_layout<half, float, WgmmaTile::t128x128, 1, true>(launch);
 }
-
-}  // namespace xgemm::matmul

@@ -1,10 +1,6 @@
 #include "matmul/wgmma/launch.cuh"
 
-namespace xgemm::matmul {
-
-bool launch_wgmma_fp16x3(const WgmmaLaunch& launch) {
+bool xgemm::matmul::launch_wgmma_fp16x3(const WgmmaLaunch& launch) {
   return launch.plan.tile == WgmmaTile::t64x64 ? launch_layout<half, float, WgmmaTile::t64x64, 2, true>(launch)
                                                : launch_layout<half, float, WgmmaTile::t128x128, 2, true>(launch);
 }
-
-}  // namespace xgemm::matmul

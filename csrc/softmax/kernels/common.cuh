@@ -1,22 +1,15 @@
 // Shared by the softmax kernels: exponential, division, joining values across a CTA, output vectors.
 #pragma once
-#include <cstdint>
-#include <limits>
+#include <utility>
 
 #include "device/bytes16.cuh"
-#include "softmax/plan.h"
+#include "device/launch.h"
+#include "device/ptx/grid.cuh"
+#include "softmax/launch.h"
 
 namespace xgemm::softmax {
 
 inline constexpr int kMaxClusterBlocks = 16;
-
-template <class T>
-using Value = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
-template <class V>
-__device__ __forceinline__ V minus_infinity() {
-  return -std::numeric_limits<V>::infinity();
-}
 
 /// The part of a plan that the row kernels read. It is small because a short launch waits for its arguments.
 struct Rows {
@@ -27,6 +20,29 @@ struct Rows {
 };
 inline Rows rows_of(const Plan& plan) {
   return {plan.outer, plan.length, plan.lanes, plan.steps, static_cast<int>(plan.chunk), plan.cluster, plan.log};
+}
+
+/// Calls f(Type<T>, Type<O>) for one of six pairs of input and output dtype: the four floating ones, and 16 bits in with fp32
+/// out.
+template <class F>
+void dispatch(const Plan& plan, F&& f) {
+  dispatch_floating(plan.in, [&]<class T>(Type<T>) {
+    if constexpr (sizeof(T) == 2)
+      if (plan.out == DType::f32) return f(Type<T>{}, Type<float>{});
+    f(Type<T>{}, Type<T>{});
+  });
+}
+
+/// Launches `kernel`, which calls grid_wait() before it touches memory, with clusters of plan.cluster blocks.
+template <class... Parameters, class... Arguments>
+void launch_clusters(void (*kernel)(Parameters...), const Plan& plan, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
+                     Arguments&&... arguments) {
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),
+                  .threads = block,
+                  .shared_bytes = shared_bytes,
+                  .cluster = static_cast<unsigned>(plan.cluster),
+                  .early = true};
+  enqueue(kernel, grid, stream, std::forward<Arguments>(arguments)...);
 }
 
 /// Evenly spaced rows; other rows have an IndexMap.
@@ -173,27 +189,15 @@ __device__ __forceinline__ void add_exponentials(Unit<T> (&x)[kSteps][kUnits], i
   }
 }
 
-/// 1 / d of a sum of exponentials; for 16-bit results to an ulp of fp32.
-template <class O, class V>
+/// 1 / d of a sum of exponentials; if T has 16 bits, as results or their elements do, to an ulp of fp32.
+template <class T, class V>
 __device__ __forceinline__ V reciprocal(V d) {
-  if constexpr (sizeof(O) == 2) {
+  if constexpr (sizeof(T) == 2) {
     V r;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
     return r;
   } else {
     return V{1} / d;
-  }
-}
-
-/// The same as exactly as results from 16-bit elements need.
-template <class T, class V>
-__device__ __forceinline__ V reciprocal_for(V d) {
-  if constexpr (sizeof(T) > 2) {
-    return V{1} / d;
-  } else {
-    float r;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
-    return r;
   }
 }
 

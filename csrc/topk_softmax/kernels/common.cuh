@@ -1,15 +1,10 @@
 // Shared by the top-k kernels: unsigned keys in the elements' order, (key, index) pairs, vectors of a row, results.
 #pragma once
-#include <cstdint>
-#include <limits>
-
 #include "device/bytes16.cuh"
 #include "topk_softmax/plan.h"
 
 namespace xgemm::topk_softmax {
 
-template <class T>
-using Value = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class V>
 using Key = std::conditional_t<std::is_same_v<V, double>, unsigned long long, unsigned>;  // as shuffles and atomics name them
 
@@ -47,11 +42,6 @@ __device__ __forceinline__ bool larger(const Entry<V>& a, const Entry<V>& b) {
     return (std::uint64_t{a.key} << 32 | a.rest) > (std::uint64_t{b.key} << 32 | b.rest);
   else
     return a.key > b.key || (a.key == b.key && a.rest > b.rest);
-}
-
-template <class V>
-__device__ __forceinline__ V minus_infinity() {
-  return -std::numeric_limits<V>::infinity();
 }
 
 /// op over a group of `lanes` (a power of two) neighbouring lanes.

@@ -1,4 +1,4 @@
-// csrc/matmul/bf16x3/launch.cu, host code and kernels (except the fallback's), against products in double: random sizes,
+// csrc/matmul/bf16x3/kernel.cu, host code and kernels (except the fallback's), against products in double: random sizes,
 // strides, batches and epilogues, a tile's k-blocks in one CTA and split over several.
 #include "matmul/launch.h"
 #include "random_product.h"

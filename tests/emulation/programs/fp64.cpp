@@ -1,6 +1,6 @@
-// csrc/matmul/fp64_mma/launch.cu, host code and kernels, against products in double: random sizes, strides, batches and
+// csrc/matmul/fp64_mma/kernel.cu, host code and kernels, against products in double: random sizes, strides, batches and
 // epilogues; every tile, segments added by one CTA and by several, and a row alone, with the same bits; free splits.
-#include "matmul/fp64_mma/launch.cu"
+#include "matmul/fp64_mma/kernel.cu"
 #include "random_product.h"
 
 using namespace xgemm;

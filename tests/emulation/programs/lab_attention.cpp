@@ -3,7 +3,7 @@
 #include <array>
 
 #include "check.h"
-#include "lab/attention/maps.h"
+#include "lab/attention/attention.h"
 
 using namespace xgemm::lab::attention;
 using T = __nv_bfloat16;

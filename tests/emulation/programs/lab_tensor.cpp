@@ -3,7 +3,7 @@
 #include <array>
 
 #include "check.h"
-#include "lab/tensor/maps.h"
+#include "lab/tensor/tensor.h"
 
 using namespace xgemm::lab::tensor;
 using T = __nv_bfloat16;

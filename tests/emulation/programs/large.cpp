@@ -1,6 +1,7 @@
 // csrc/matmul/mma/large.cuh in half precision against products in double: random sizes, layouts, batches and epilogues, operands
 // in place; K in one split.
-#include "matmul/mma/large_launch.cuh"
+#include "matmul/mma/large.cuh"
+
 #include "random_product.h"
 
 extern "C" cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) { return cudaSuccess; }

@@ -1,6 +1,6 @@
 // csrc/matmul/mma (half precision, fp32 in tf32), host code and kernels, against products in double: random sizes, strides,
 // bases, batches and epilogues; of fp32 K is split in one of three cases.
-#include "matmul/mma/launch.cuh"
+#include "matmul/mma/kernel.cuh"
 #include "random_product.h"
 
 using namespace xgemm;

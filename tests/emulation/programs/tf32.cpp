@@ -1,6 +1,6 @@
-// csrc/matmul/tf32/launch.cu, host code and kernels, against products of operands rounded to tf32: random sizes, strides (TMA
+// csrc/matmul/tf32/kernel.cu, host code and kernels, against products of operands rounded to tf32: random sizes, strides (TMA
 // cannot load all of them; of two MN-major operands one is packed), batches and epilogues; split-K over CTAs.
-#include "matmul/tf32/launch.cu"
+#include "matmul/tf32/kernel.cu"
 #include "random_product.h"
 
 using namespace xgemm;

@@ -42,9 +42,9 @@ struct MaximumIndex {
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   static constexpr std::uint32_t kNoStep = std::numeric_limits<std::uint32_t>::max();
 
-  static __device__ __forceinline__ State identity() { return {kNone, lowest<V>()}; }
-  static __device__ __forceinline__ V neutral() { return lowest<V>(); }
-  static __device__ __forceinline__ Local start() { return {lowest<V>(), kNoStep}; }
+  static __device__ __forceinline__ State identity() { return {kNone, minus_infinity<V>()}; }
+  static __device__ __forceinline__ V neutral() { return minus_infinity<V>(); }
+  static __device__ __forceinline__ Local start() { return {minus_infinity<V>(), kNoStep}; }
   static __device__ __forceinline__ bool beats(V a, V b) { return a > b || (is_nan(a) && !is_nan(b)); }
   static __device__ __forceinline__ bool ties(V a, V b) { return a == b || (is_nan(a) && is_nan(b)); }
 
@@ -68,7 +68,9 @@ struct MaximumIndex {
     return {__shfl_xor_sync(kFullWarp, s.index, offset), __shfl_xor_sync(kFullWarp, s.value, offset)};
   }
   // A column that holds only the lowest value keeps the position of the start.
-  static __device__ __forceinline__ Part start_part(int position) { return {lowest<V>(), static_cast<std::uint32_t>(position)}; }
+  static __device__ __forceinline__ Part start_part(int position) {
+    return {minus_infinity<V>(), static_cast<std::uint32_t>(position)};
+  }
   static __device__ __forceinline__ Part merge(Part a, Part b) {
     return (ties(a.value, b.value) ? a.position < b.position : beats(a.value, b.value)) ? a : b;
   }

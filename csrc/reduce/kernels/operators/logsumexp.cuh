@@ -46,10 +46,10 @@ struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
   using State = Pair<V>;
   static constexpr bool kOrdered = false;
 
-  static __device__ __forceinline__ State identity() { return {lowest<V>(), V{0}}; }
-  static __device__ __forceinline__ V neutral() { return lowest<V>(); }
+  static __device__ __forceinline__ State identity() { return {minus_infinity<V>(), V{0}}; }
+  static __device__ __forceinline__ V neutral() { return minus_infinity<V>(); }
   // An infinite maximum must not be subtracted from itself; 0 then gives exp(-inf) = 0 and exp(inf) = inf, as they should be.
-  static __device__ __forceinline__ V base(V m) { return m == lowest<V>() || m == -lowest<V>() ? V{0} : m; }
+  static __device__ __forceinline__ V base(V m) { return m == minus_infinity<V>() || m == -minus_infinity<V>() ? V{0} : m; }
 
   template <int n, class Position>
   static __device__ __forceinline__ void push(State& s, const V (&x)[n], V best, Position) {

@@ -8,13 +8,19 @@
 //
 // Floors: 2 m n k flop at 256 per cycle and SM of Hopper (67 TFLOP/s on an H200), 128 on an A100; bytes of A, B and C once. Per
 // k, shared memory supplies 768 bytes to a warp of 32 x 64; CTAs of 64 x 128 take 24 bytes per cycle and SM from L2.
-#pragma once
+#include <algorithm>
+
+#include "device/integer.h"
+#include "device/launch.h"
 #include "device/mma_f64.cuh"
+#include "device/ptx/cp_async.cuh"
 #include "device/ptx/grid.cuh"
 #include "device/tile_order.cuh"
 #include "device/vector.cuh"
+#include "matmul/dispatch.h"
 #include "matmul/epilogue/apply.cuh"
-#include "matmul/fp64_mma/panel.cuh"
+#include "matmul/fp64_mma/plan.h"
+#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 
@@ -29,6 +35,69 @@ struct Fp64Arguments {
 };
 
 namespace fp64_detail {
+
+/// One operand's k-block in shared memory, what this thread copies of it, and how a warp reads it.
+template <int kLines, bool kAlongK, int kThreads>
+class Panel {
+  static constexpr int kRow = kAlongK ? kFp64TileK : kLines, kRows = kAlongK ? kLines : kFp64TileK;
+
+ public:
+  static constexpr int kDoubles = kRow * kRows;
+
+  /// `from`: the CTA's first line and k, of `lines` and `depth` that are in bounds.
+  __device__ __forceinline__ Panel(const double* from, std::int64_t line_stride, std::int64_t k_stride, int lines, int depth,
+                                   bool vectors) {
+    const int width = vectors ? 2 : 1, along = static_cast<int>(threadIdx.x) % (kRow / width) * width,
+              first = static_cast<int>(threadIdx.x) / (kRow / width);
+    src_ = from + along * (kAlongK ? k_stride : line_stride) + first * (kAlongK ? line_stride : k_stride);
+    to_ = kAlongK ? place(first, along) : place(along, first);
+    rows_ = (kAlongK ? lines : depth) - first, row_ = (kAlongK ? depth : lines) - along;
+  }
+
+  /// Copies the next block. What is out of bounds is zero.
+  __device__ __forceinline__ void copy(double* panel, std::int64_t line_stride, std::int64_t k_stride, bool vectors) {
+    const auto move = [&]<int kWidth>() {
+      constexpr int kStep = kThreads * kWidth / kRow, kCount = kRows / kStep;  // the thread's rows: how far apart, how many
+      static_assert(kStep * kRow == kThreads * kWidth && kCount * kStep == kRows && kCount > 0);
+      const int rows = row_ > 0 ? rows_ : 0;
+      const double* src = src_;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i, src += kStep * (kAlongK ? line_stride : k_stride)) {
+        double* const to = panel + i * (kStep * kRow) + (to_ ^ i * kStep % 4 * 4);  // see place()
+        if constexpr (kWidth == 2)
+          cp_async_or_zeros(to, src, i * kStep < rows);
+        else
+          cp_async<8>(to, src, i * kStep < rows ? 8 : 0);
+      }
+    };
+    vectors ? move.template operator()<2>() : move.template operator()<1>();
+    src_ += kFp64TileK * k_stride;
+    (kAlongK ? row_ : rows_) -= kFp64TileK;
+  }
+
+  /// The argument of read() for a warp's lines from `line`, a multiple of 16, on.
+  static __device__ __forceinline__ int reader(int line, int lane) {
+    return line * (kAlongK ? kFp64TileK : 1) + place(lane / 4, lane % 4);
+  }
+  /// Reads a lane's part of the 8 lines from `more` on: line lane / 4 of them, k = 4 i + lane % 4.
+  static __device__ __forceinline__ void read(double (&values)[4], const double* panel, int reader, int more) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      values[i] =
+          kAlongK ? panel[more * kFp64TileK + (reader ^ 4 * i)] : panel[more / 16 * 16 + 4 * i * kLines + (reader ^ more % 16)];
+  }
+
+ private:
+  /// Offset of element (line, k). Pieces of 16 bytes are swizzled by an exclusive or, so that half a warp reads all banks.
+  /// Adding a multiple of 4 to the line ([line][k]), or of 16 to the line and 4 to k ([k][line]), does not change the swizzle.
+  static __device__ __forceinline__ int place(int line, int k) {
+    return kAlongK ? line * kFp64TileK + (k ^ line % 4 * 4) : k * kLines + (line ^ k % 4 * 4);
+  }
+
+  const double* src_;  ///< the thread's first piece of the next block
+  int to_;             ///< its place
+  int rows_, row_;     ///< rows in bounds, elements of a row in bounds, from it on
+};
 
 template <Fp64Tile kTile, bool kAlongKA, bool kAlongKB>
 struct Shape {
@@ -252,6 +321,39 @@ __global__ void __launch_bounds__(kFp64FinishThreads) fp64_finish(const __grid_c
     for (int segment = 1; segment < segments; ++segment) sum += *(from += count);
     static_cast<double*>(p.out)[i] = make_epilogue<double, double>(p, batch)(sum, row, within - row * p.n);
   }
+}
+
+void launch_fp64(const Problem& problem, const Fp64Plan& plan, void* workspace, cudaStream_t stream) {
+  const Problem p = fp64_problem(problem);
+  const TileInfo& tile = info(plan.tile);
+  const std::int64_t rows = ceil_div(p.m, tile.m), columns = ceil_div(p.n, tile.n);
+  const Fp64Arguments g{.problem = p,
+                        .vectors_a = has_vectors(p, lines_of_a(p), 2),
+                        .vectors_b = has_vectors(p, lines_of_b(p), 2),
+                        .plain = has_plain_epilogue(p) && !p.bias.data,
+                        .rows = static_cast<unsigned>(rows),
+                        .columns = static_cast<unsigned>(columns),
+                        .blocks = static_cast<int>(plan.blocks),
+                        .segment = static_cast<int>(plan.segment),
+                        .split_blocks = static_cast<int>(plan.split_blocks),
+                        .partial = plan.splits > 1 ? static_cast<double*>(workspace) : nullptr};
+  // If neither stride is 1, elements are loaded one at a time in either layout.
+  const bool a = p.a.row_stride != 1 || p.a.col_stride == 1, b = p.b.col_stride != 1 || p.b.row_stride == 1;
+  dispatch_tile<kFp64Tiles.size()>(plan.tile, [&]<Fp64Tile kTile>() {
+    dispatch_layouts(a, b, [&]<bool kAlongKA, bool kAlongKB>() {
+      using Shape = fp64_detail::Shape<kTile, kAlongKA, kAlongKB>;
+      enqueue_with_shared<fp64_mma<kTile, kAlongKA, kAlongKB>, Shape::kBytes>(
+          {.blocks = {static_cast<unsigned>(rows * columns * p.batches), static_cast<unsigned>(plan.splits)},
+           .threads = Shape::kThreads,
+           .early = true},
+          stream, g);
+    });
+  });
+  if (plan.splits == 1) return;
+  const std::int64_t ctas = ceil_div(p.batches * p.m * p.n, kFp64FinishThreads);
+  enqueue(fp64_finish,
+          {.blocks = static_cast<unsigned>(std::min<std::int64_t>(ctas, 65536)), .threads = kFp64FinishThreads, .early = true},
+          stream, g);
 }
 
 }  // namespace xgemm::matmul
