@@ -15,7 +15,7 @@
 
 namespace xgemm::attention {
 
-inline constexpr int kMergeWarps = 8, kLoadsTogether = 8;
+inline constexpr int kLoadsTogether = 8;
 
 /// The grid of a merge of so many rows.
 inline Grid merge_grid(std::int64_t rows, int slices) {

@@ -14,7 +14,7 @@ constexpr std::int64_t kInt = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kSectionBytes = 32 << 20;
 /// Up to so many rows per key head, one warpgroup computes them all: decoding.
 constexpr std::int64_t kFewRows = 64;
-/// More rows than these take tiles that need long rows of keys.
+/// Only more rows take tiles that are for long keys.
 constexpr std::int64_t kShortRows = 1024;
 /// CTAs that read at the memory's full rate, of one an SM (on an H200, 64 of 132 reach 60 %).
 constexpr double kReaders = 0.82;

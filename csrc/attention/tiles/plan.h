@@ -66,7 +66,7 @@ struct Plan {
 
 /// Warps that merge one of so many rows: one, or all of a CTA (merge.cuh) where few rows have much to add.
 constexpr int merge_slices(std::int64_t rows, std::int64_t splits, std::int64_t columns) {
-  return splits * columns > 8 * 128 && rows <= 1024 ? 8 : 1;
+  return splits * columns > 8 * 128 && rows <= 1024 ? kMergeWarps : 1;
 }
 
 /// Nothing if the kernel does not take the problem.

@@ -27,7 +27,8 @@ enum class Serving {
   long_full  ///< not causal, more than 1024 rows per key head
 };
 
-inline constexpr int kMmaRows = 16;  ///< up to so many rows per key head go to mma.sync (attention/mma)
+inline constexpr int kMmaRows = 16;    ///< up to so many rows per key head go to mma.sync (attention/mma)
+inline constexpr int kMergeWarps = 8;  ///< of a CTA that merges splits (merge.cuh)
 
 inline constexpr int kItemSlots = 2;  ///< of the ring in which the producer announces items to the consumers
 
