@@ -393,7 +393,7 @@ def check_gradients(call: Callable, tensors: tuple, *, served: list, is_causal: 
     )
     assert described(ours[:1]) == described(theirs[:1])
     for mine, its, wanted in zip(ours, theirs, exact, strict=True):
-        assert_as_good_as(mine, its, wanted)
+        assert_as_good_as(mine, its, wanted, noise=1e-5)  # of fp32 sums that cancel: with one key, two gradients are 0
 
 
 def flash_of(call: Callable) -> Callable:

@@ -105,8 +105,9 @@ bool adds_alike(const Tile& a, const Tile& b) {
 /// several lengths fill the GPU, as the longest come first.
 double work(const Problem& p, const Plan& plan) {
   const Tile& tile = plan.info();
-  const double items = static_cast<double>(plan.items()) / plan.ctas, row = tile.rows() * tile.row;
-  return p.causal ? items * row * static_cast<double>(p.sk + tile.rows()) : std::ceil(items) * row;
+  const double items = static_cast<double>(plan.items()) / plan.ctas, row = tile.rows() * tile.row,
+               keys = static_cast<double>(p.sk) / static_cast<double>(plan.splits);
+  return p.causal ? items * row * (keys + tile.rows()) : std::ceil(items) * row * keys;
 }
 
 }  // namespace
