@@ -30,13 +30,6 @@ def tile_names(family: str) -> list[str]:
     return re.findall(rf'^    (?:\{{|\w+\()"({family}_\w+)"', table, re.MULTILINE)
 
 
-# Wrong choices, and the error that every op with these arguments raises.
-BAD_CHOICES = [
-    ({"activation": "swish"}, "activation.*none, relu, gelu, gelu_tanh.*silu.*swish"),
-    ({"precision": "low"}, "precision.*highest, ieee, high.*medium.*low"),
-]
-
-
 def randn(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> torch.Tensor:
     """Signed normal data, generated in float64 so that every dtype rounds the same values."""
     return torch.randn(shape, dtype=torch.float64, device=device).to(dtype)
