@@ -233,13 +233,6 @@ def test_attention_options(device: torch.device) -> None:
     )
 
 
-def test_vmap(device: torch.device) -> None:
-    a, b = randn(4, 3, 5, device=device), randn(5, 2, device=device)
-    with torch.no_grad():
-        ours = torch.vmap(lambda x: torch_ext.matmul(x, b))(a)
-    torch.testing.assert_close(ours, a @ b)
-
-
 # ---- errors in the words of torch's dispatcher, which this torch's are; newer ones may have others -------------------
 
 

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from common import misaligned, poison, randn, sliced, transposed
+from matmul_tiles import check_batches, check_graph, check_nan_and_inf
 from test_matmul import (
     DIRECT_TILES,
     assert_special_as,
@@ -106,28 +107,14 @@ def test_what_is_fused(kernel: str) -> None:
 @pytest.mark.parametrize("kernel", [*KERNELS, *DIRECT_TILES])
 def test_batches_and_graphs(kernel: str) -> None:
     with forced(kernel):
-        for shape_a, shape_b in [((5, 40, 70), (5, 70, 90)), ((5, 40, 70), (70, 90)), ((2, 3, 40, 70), (3, 70, 90))]:
-            check(randn(*shape_a, device="cuda"), randn(*shape_b, device="cuda"))
-        a, b = randn(200, 3000, device="cuda"), randn(3000, 48, device="cuda")
-        out = matmul(a, b)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            first, second = matmul(a, b), matmul(a, b)
-    for _ in range(3):
-        graph.replay()
-        assert torch.equal(first, out)
-        assert torch.equal(second, out)
+        check_batches(torch.float32, ((5, 40, 70), (70, 90)))
+        check_graph(torch.float32, 3000)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_nan_and_inf_where_torch_has_them(kernel: str) -> None:
-    a, b = randn(150, 700, device="cuda"), randn(700, 60, device="cuda")
-    a[3, 5], a[7, 1], a[100, 650] = math.inf, math.nan, -math.inf
-    b[5, 2], b[0, 59], b[300, 17] = 0.0, -math.inf, math.inf
     with forced(kernel):
-        ours = matmul(a, b)
-    exact = a.double() @ b.double()
-    assert_special_as(ours, exact)
+        check_nan_and_inf(torch.float32, 700)
 
 
 @pytest.mark.parametrize("kernel", [*KERNELS, *DIRECT_TILES, "simt_64x64", "wgmma"])
