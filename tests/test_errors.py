@@ -10,6 +10,8 @@ import pytest
 import torch
 from calls import CALLS, Call, name
 from common import compile_program, randn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map_only
 
 import torch_ext
 
@@ -30,6 +32,14 @@ def check(op: str, error: type[Exception], pattern: str, *args, **kwargs) -> Non
         assert len(message) < 250 and ".cpp" not in message and ".py" not in message
     with torch.no_grad():  # the process still works
         torch_ext.matmul(randn(3, 3), randn(3, 3))
+
+
+def check_fake_too(op: str, error: type[Exception], pattern: str, *args, **kwargs) -> None:
+    """Of shapes, dims and dtypes: the operator's fake refuses them as well."""
+    check(op, error, pattern, *args, **kwargs)
+    with FakeTensorMode() as mode, pytest.raises(RuntimeError, match=f"^xgemm::{op}: expected "):
+        args, kwargs = tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
+        getattr(torch.ops.xgemm, op)(*args, **kwargs)
 
 
 def replaced(args: tuple, index: int, change) -> tuple:
@@ -165,6 +175,7 @@ REFUSED = [
     ("addmm", [(4,), (3,), (3, 4)], {}, r"\[3\]"),
     ("linear", [(2, 3), (4, 2)], {}, r"\[2, 3\].*\[4, 2\]"),
     ("linear", [(2, 3), (4, 3), (3,)], {}, r"bias.*\[4\].*\[3\]"),
+    ("linear", [(2, 3), (3,), (3,)], {}, "bias"),
     ("linear", [(2, 3), (4, 3), (1, 4)], {}, r"bias.*\[4\].*\[1, 4\]"),
     ("linear", [(), (4, 3)], {}, r"\[\]"),
     ("linear", [(2, 3), ()], {}, r"weight.*\[\]"),
@@ -180,7 +191,6 @@ REFUSED = [
     ("gated_linear", [(2, 3), (4, 3), (4, 3), (3,)], {}, r"bias_gate.*\[4\].*\[3\]"),
     ("gated_linear", [(2, 3), (4, 3), (4, 3), (4,), (1, 4)], {}, r"bias_up.*\[4\].*\[1, 4\]"),
     ("gated_linear", [(2, 3), (4, 3), (4, 3)], {"activation": "swish"}, "none, relu, gelu, gelu_tanh.*silu.*swish"),
-    ("sum", [(3, 4, *[1] * 63)], {}, "input of at most 64 dims, got 65"),
     ("sum", [(3, 4)], {"dtype": torch.complex64}, "dtype to be a real"),
     ("mean", [(3, 4)], {"dtype": torch.int64}, "dtype of a floating dtype, got int64"),
     *((op, [(3, 4)], {"dim": 0, "dtype": torch.int64}, "dtype of a floating dtype, got int64") for op in SOFTMAXES),
@@ -196,6 +206,7 @@ REFUSED = [
     ("scaled_masked_softmax", [(3, 4), (2, 4)], {}, r"mask to broadcast to .* shape \[3, 4\], got shape \[2, 4\]"),
     ("scaled_masked_softmax", [(3, 4), (1, 3, 4)], {}, r"mask to broadcast to .* \[3, 4\], got shape \[1, 3, 4\]"),
     ("scaled_masked_softmax", [(3, 4)], {"mask": torch.ones(4).int()}, "mask of dtype bool, .*float32, got int32"),
+    ("scaled_masked_softmax", [(3, 4)], {"mask": torch.ones(4).half()}, "mask of dtype bool, .*float32, got float16"),
     ("attention", [(8,), K, K], {}, r"query of shape \(\.\.\., heads, length, head size\), got shape \[8\]"),
     ("attention", [Q, (2, 4, 6, 7), K], {}, "query and key of one head size, got 8 and 7"),
     ("attention", [Q, K, (2, 4, 7, 8)], {}, "key and value of one length, got 6 and 7"),
@@ -236,6 +247,10 @@ REFUSED = [
 ]
 
 
+# Options whose values fakes do not look at.
+VALUES = {"activation", "label_smoothing", "is_causal", "causal_alignment", "scale", "softcap", "window"}
+
+
 @pytest.mark.parametrize("op", dict.fromkeys(op for op, *_ in REFUSED))
 def test_shapes_and_options(op: str, device: torch.device) -> None:
     """A word that is no choice is a ValueError of the function."""
@@ -243,7 +258,8 @@ def test_shapes_and_options(op: str, device: torch.device) -> None:
         given = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
         error = ValueError if any(isinstance(x, str) for x in given.values()) else RuntimeError
         made = (randn(*x, device=device) if isinstance(x, tuple) else x.to(device) for x in shapes)
-        check(op, error, pattern, *made, **given)
+        refused = check if given.keys() & VALUES else check_fake_too
+        refused(op, error, pattern, *made, **given)
 
 
 @pytest.mark.parametrize("dim", [-4, 3, 1 << 40])
@@ -251,27 +267,27 @@ def test_shapes_and_options(op: str, device: torch.device) -> None:
     "op", ["sum", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "softmax", "log_softmax"]
 )
 def test_dim_out_of_range(op: str, dim: int, device: torch.device) -> None:
-    check(op, IndexError, rf"dim in \[-3, 2\], got {dim}$", randn(2, 3, 4, device=device), dim)
-    check(op, IndexError, r"dim in \[-1, 0\], got 1$", randn(device=device), 1)
+    check_fake_too(op, IndexError, rf"dim in \[-3, 2\], got {dim}$", randn(2, 3, 4, device=device), dim)
+    check_fake_too(op, IndexError, r"dim in \[-1, 0\], got 1$", randn(device=device), 1)
 
 
 def test_dim_out_of_range_behind_other_arguments(device: torch.device) -> None:
     x = randn(2, 3, 4, device=device)
-    check("topk_softmax", IndexError, r"dim in \[-3, 2\], got 3$", x, 1, 3)
-    check("scaled_masked_softmax", IndexError, r"dim in \[-3, 2\], got 3$", x, None, 1.0, 3)
+    check_fake_too("topk_softmax", IndexError, r"dim in \[-3, 2\], got 3$", x, 1, 3)
+    check_fake_too("scaled_masked_softmax", IndexError, r"dim in \[-3, 2\], got 3$", x, None, 1.0, 3)
 
 
 @pytest.mark.parametrize("dims", [[0, 0], [1, -2]])
 @pytest.mark.parametrize("op", ["sum", "mean", "amax", "amin", "logsumexp"])
 def test_dim_repeated(op: str, dims: list[int], device: torch.device) -> None:
-    check(op, RuntimeError, "every dim at most once, got", randn(2, 3, 4, device=device), dims)
+    check_fake_too(op, RuntimeError, "every dim at most once, got", randn(2, 3, 4, device=device), dims)
 
 
 @pytest.mark.parametrize("op", ["amax", "amin", "argmax", "argmin"])
 def test_no_largest_of_nothing(op: str, device: torch.device) -> None:
-    check(op, IndexError, "non-empty, got dim 1 of size 0", randn(2, 0, device=device), 1)
+    check_fake_too(op, IndexError, "non-empty, got dim 1 of size 0", randn(2, 0, device=device), 1)
     if op.startswith("arg"):
-        check(op, IndexError, "non-empty, got dim . of size 0", randn(0, device=device))
+        check_fake_too(op, IndexError, "non-empty, got dim . of size 0", randn(0, device=device))
     else:
         check(
             op,
@@ -422,7 +438,8 @@ def test_integers_need_a_dtype(device: torch.device) -> None:
         check(op, RuntimeError, "input of a floating dtype, got int64; pass dtype=", x, *args)
 
 
-def test_a_row_that_is_too_long_for_topk_softmax(device: torch.device) -> None:
+def test_inputs_that_are_too_large(device: torch.device) -> None:
+    check("sum", RuntimeError, "input of at most 64 dims, got 65", randn(3, 4, *[1] * 63, device=device))
     x = randn(1, 1, device=device).expand(1, 2**31)
     check("topk_softmax", RuntimeError, r"rows of fewer than 2\^31 elements, got 2147483648", x, 2)
 
