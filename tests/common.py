@@ -149,6 +149,20 @@ def assert_as_good_as(
     assert error.max().item() <= factor * allowed.max().item() + floor
 
 
+def check_replays(call: Callable[[], torch.Tensor], *inputs: torch.Tensor, replays: int = 1) -> None:
+    """A captured call reads its inputs anew in each replay, and has the bits of a plain call."""
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = call()
+    for _ in range(replays):
+        for x in inputs:
+            x.copy_(torch.randn_like(x))
+        captured.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(captured, call())
+
+
 def sanitized(parameters: Iterable[Any], *chosen: Any) -> list[Any]:
     """Marks the chosen parameters for the sanitizers, which are 10 to 50 times slower than a plain run."""
 

@@ -4,8 +4,14 @@ import math
 from collections.abc import Iterator
 
 import torch
-from common import randn, transposed
+from common import misaligned, randn, sliced, transposed
 from test_matmul import assert_special_as, check, matmul
+
+
+def layouts(x: torch.Tensor) -> list[torch.Tensor]:
+    """The same values in memory in five ways; the last has NaN after each row, and rows at odd addresses."""
+    padded = torch.full((x.shape[0], x.shape[1] + 3), math.nan, dtype=x.dtype, device=x.device)[:, : x.shape[1]]
+    return [x, misaligned(x), sliced(x), transposed(x), padded.copy_(x)]
 
 
 def small_cases(dtype: torch.dtype) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

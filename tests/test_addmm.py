@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from common import FLOATING, LAYOUTS, assert_as_good_as, componentwise_error, poison, randn, transposed
+from common import FLOATING, LAYOUTS, assert_as_good_as, check_replays, componentwise_error, poison, randn, transposed
 
 addmm = torch.ops.xgemm.addmm
 
@@ -94,13 +94,7 @@ def test_input_is_not_written(device: torch.device) -> None:
 @pytest.mark.cuda
 def test_cuda_graph() -> None:
     c, a, b = randn(96, device="cuda"), randn(64, 4096, device="cuda"), randn(4096, 96, device="cuda")
-    addmm(c, a, b)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = addmm(c, a, b, beta=0.5, alpha=2)
-    c.copy_(randn(96, device="cuda"))
-    graph.replay()
-    assert torch.equal(out, addmm(c, a, b, beta=0.5, alpha=2))
+    check_replays(lambda: addmm(c, a, b, beta=0.5, alpha=2), c)
 
 
 @pytest.mark.cuda

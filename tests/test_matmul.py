@@ -12,6 +12,7 @@ from common import (
     FLOATING,
     LAYOUTS,
     assert_as_good_as,
+    check_replays,
     componentwise_error,
     misaligned,
     poison,
@@ -650,16 +651,7 @@ def test_more_than_2_31_elements(which: str) -> None:
 def test_cuda_graph() -> None:
     for m, n, k in [(64, 96, 128), (1, 512, 4096), (128, 128, 8192)]:  # plain; gemv; split K through a workspace
         a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
-        matmul(a, b)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = matmul(a, b)
-        for _ in range(2):
-            a.copy_(randn(m, k, device="cuda"))
-            b.copy_(randn(k, n, device="cuda"))
-            out.fill_(math.nan)
-            graph.replay()
-            assert torch.equal(out, matmul(a, b))
+        check_replays(lambda: matmul(a, b), a, b, replays=2)  # noqa: B023
 
 
 @pytest.mark.cuda
@@ -735,7 +727,8 @@ def test_small_case_of_every_kernel(kernel: str, dtype: torch.dtype) -> None:
 @pytest.mark.sanitize
 def test_small_case_of_dot() -> None:
     with forced("dot"):
-        for m, n, k in [(1, 37, 300), (3, 20, 1030), (2, 5, 9000), (40, 4, 36), (1, 1, 1)]:
+        sizes = [(1, 37, 300), (3, 20, 1030), (2, 5, 9000), (40, 4, 36), (1, 1, 1)]
+        for m, n, k in [*sizes, (1, 37, 301), (3, 20, 1031), (2, 5, 9001), (40, 4, 33)]:
             a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
             check(a, transposed(b))
             check(misaligned(a), misaligned(b.mT.contiguous()).mT)

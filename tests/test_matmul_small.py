@@ -1,11 +1,11 @@
-"""fp32 kernels for small, narrow and few-row products: sliced, sweep, dot of odd K."""
+"""fp32 kernels for small, narrow and few-row products: sliced, sweep."""
 
 import math
 
 import pytest
 import torch
 from common import misaligned, poison, randn, sliced, transposed
-from matmul_tiles import check_batches, check_graph, check_nan_and_inf
+from matmul_tiles import check_batches, check_graph, check_nan_and_inf, layouts
 from test_matmul import (
     DIRECT_TILES,
     assert_special_as,
@@ -23,11 +23,6 @@ EDGES = [(1, 1, 1), (31, 33, 15), (32, 32, 16), (33, 31, 17), (65, 64, 129), (65
 EDGES += [(129, 63, 68), (300, 36, 2052), (127, 127, 127)]
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
-
-
-def layouts(x: torch.Tensor) -> list[torch.Tensor]:
-    padded = torch.full((x.shape[0], x.shape[1] + 3), math.nan, device=x.device)[:, : x.shape[1]].copy_(x)
-    return [x, misaligned(x), sliced(x), transposed(x), padded]
 
 
 @pytest.mark.sanitize
@@ -52,15 +47,6 @@ def test_small_case_of_sweep() -> None:
             check(transposed(a), misaligned(b))
             check(transposed(b).mT, a.mT)
             check(a.expand(3, m, k), randn(3, k, n, device="cuda"))
-
-
-@pytest.mark.sanitize
-def test_small_case_of_dot_with_odd_k() -> None:
-    with forced("dot"):
-        for m, n, k in [(1, 37, 301), (3, 20, 1031), (2, 5, 9001), (40, 4, 33), (1, 1, 1)]:
-            a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
-            check(a, transposed(b))
-            check(transposed(a), transposed(b))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
