@@ -119,7 +119,7 @@ prefix: build
 	@rm -rf build/prefix && cmake --install build --prefix build/prefix --component cpp >/dev/null
 
 # $(call example,FOLDER): builds a C++ program against the installed package.
-example = $(generator) cmake -S examples/$(1) -B build/$(1) -DCMAKE_BUILD_TYPE=Release \
+example = $(generator) cmake -S examples/$(1) -B build/$(1) \
 	-DCMAKE_PREFIX_PATH="$(CURDIR)/build/prefix;$(torch_cmake)" --log-level=ERROR >/dev/null && cmake --build build/$(1)
 
 cpp: prefix ## build the C++ example against an installed package and run it

@@ -6,12 +6,13 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from common import randn
 
-Attend = Callable[["list[Case]"], "list[str]"]
+Attend = Callable[[list[Any]], list[str]]
 
 
 @dataclass
@@ -39,20 +40,23 @@ class Case:
     aligned: int = 0  # the mask's rows are aligned to 16 bytes
     shared: int = 0  # all outer batches have one mask
 
-    def line(self) -> str:
-        limits = {"first": max(self.first, -self.sq), "last": min(self.last, self.sk)}  # as call.cpp clamps them
-        return " ".join(map(str, astuple(replace(self, **limits)))) + "\n"
+
+def line_of(case: Any) -> str:
+    """A case of any program, as it reads it."""
+    if isinstance(case, Case):  # the limits as call.cpp clamps them
+        case = replace(case, first=max(case.first, -case.sq), last=min(case.last, case.sk))
+    return " ".join(map(str, astuple(case))) + "\n"
 
 
-def attend_fixture(program: str, sources: list[Path]) -> Callable:
+def attend_fixture(program: str, sources: list[Path], **options: bool) -> Callable:
     """A fixture that runs cases in the emulator and returns what each printed."""
 
     @pytest.fixture(scope="module")
     def attend(emulated: Callable[..., Path]) -> Attend:
-        path = emulated(program, *sources)
+        path = emulated(program, *sources, **options)
 
-        def run(cases: list[Case]) -> list[str]:
-            lines = "".join(case.line() for case in cases)
+        def run(cases: list) -> list[str]:
+            lines = "".join(map(line_of, cases))
             done = subprocess.run([path], input=lines, capture_output=True, text=True, timeout=900)
             results = done.stdout.splitlines()
             for case, result in zip(cases, results, strict=True):

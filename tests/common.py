@@ -30,13 +30,6 @@ def tile_names(family: str) -> list[str]:
     return re.findall(rf'^    (?:\{{|\w+\()"({family}_\w+)"', table, re.MULTILINE)
 
 
-# Wrong choices, and the error that every op with these arguments raises.
-BAD_CHOICES = [
-    ({"activation": "swish"}, "activation.*none, relu, gelu, gelu_tanh.*silu.*swish"),
-    ({"precision": "low"}, "precision.*highest, ieee, high.*medium.*low"),
-]
-
-
 def randn(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> torch.Tensor:
     """Signed normal data, generated in float64 so that every dtype rounds the same values."""
     return torch.randn(shape, dtype=torch.float64, device=device).to(dtype)
@@ -159,6 +152,20 @@ def assert_as_good_as(
     assert not torch.isnan(error).any(), "NaN in the result"
     floor = ulps * torch.finfo(ours.dtype).eps * reference.abs().max().item() + noise
     assert error.max().item() <= factor * allowed.max().item() + floor
+
+
+def check_replays(call: Callable[[], torch.Tensor], *inputs: torch.Tensor, replays: int = 1) -> None:
+    """A captured call reads its inputs anew in each replay, and has the bits of a plain call."""
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = call()
+    for _ in range(replays):
+        for x in inputs:
+            x.copy_(torch.randn_like(x))
+        captured.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(captured, call())
 
 
 def sanitized(parameters: Iterable[Any], *chosen: Any) -> list[Any]:

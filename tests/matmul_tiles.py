@@ -1,11 +1,17 @@
-"""Checks that fp64_* and mma_* tiles share; the caller forces the tile."""
+"""Checks that the families of tiles share; the caller forces the tile."""
 
 import math
 from collections.abc import Iterator
 
 import torch
-from common import randn, transposed
+from common import misaligned, randn, sliced, transposed
 from test_matmul import assert_special_as, check, matmul
+
+
+def layouts(x: torch.Tensor) -> list[torch.Tensor]:
+    """The same values in memory in five ways; the last has NaN after each row, and rows at odd addresses."""
+    padded = torch.full((x.shape[0], x.shape[1] + 3), math.nan, dtype=x.dtype, device=x.device)[:, : x.shape[1]]
+    return [x, misaligned(x), sliced(x), transposed(x), padded.copy_(x)]
 
 
 def small_cases(dtype: torch.dtype) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -29,9 +35,9 @@ def check_batches(dtype: torch.dtype, *more: tuple[tuple[int, ...], tuple[int, .
         check(randn(*shape_a, dtype=dtype, device="cuda"), randn(*shape_b, dtype=dtype, device="cuda"))
 
 
-def check_graph(dtype: torch.dtype) -> None:
+def check_graph(dtype: torch.dtype, k: int = 1000) -> None:
     """Two products in a CUDA graph: the second reads the first's result and may be launched before it ends."""
-    a, b = randn(200, 1000, dtype=dtype, device="cuda"), randn(1000, 48, dtype=dtype, device="cuda")
+    a, b = randn(200, k, dtype=dtype, device="cuda"), randn(k, 48, dtype=dtype, device="cuda")
     out = matmul(a, b)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -266,14 +266,6 @@ def check_op_db(
     assert seen > 0
 
 
-def check_errors(cases: list[tuple[Callable[[], object], str]]) -> None:
-    for call, message in cases:
-        with pytest.raises(RuntimeError) as error:
-            call()
-        text = str(error.value)
-        assert message in text and "\n" not in text, text
-
-
 @contextmanager
 def batch_invariance() -> Iterator[None]:
     """The mode in which a row's bits depend on its own data, its length, dtype and GPU alone."""

@@ -2,13 +2,12 @@
 
 import math
 import random
-import subprocess
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import pytest
 import torch
+from attention_cases import Attend, attend_fixture
 from common import CSRC, runs_hopper_kernels
 
 import torch_ext
@@ -57,20 +56,15 @@ class Served:
     """Frobenius error over that of plain fp32 arithmetic."""
 
 
-@pytest.fixture(scope="module")
-def attend(emulated: Callable[..., Path]) -> Callable[[list[Case]], list[Served]]:
-    """Runs cases in the emulator, which also checks that scales are read before a copy overwrites them."""
-    program = emulated("attention_fp16_split", *SOURCES, reads=True)
+# The emulator also checks that scales are read before a copy overwrites them.
+answers = attend_fixture("attention_fp16_split", SOURCES, reads=True)
 
+
+@pytest.fixture
+def attend(answers: Attend) -> Callable[[list[Case]], list[Served]]:
     def run(cases: list[Case]) -> list[Served]:
-        lines = "".join(" ".join(map(str, astuple(case))) + "\n" for case in cases)
-        done = subprocess.run([program], input=lines, capture_output=True, text=True, timeout=900)
-        served = []
-        for case, result in zip(cases, done.stdout.splitlines(), strict=True):
-            assert result.endswith("passed"), (case, result, done.stderr)
-            words = result.replace(":", "").split()
-            served.append(Served(int(words[1]), int(words[5]), int(words[7]), float(words[9])))
-        return served
+        words = (answer.replace(":", "").split() for answer in answers(cases))
+        return [Served(int(w[1]), int(w[5]), int(w[7]), float(w[9])) for w in words]
 
     return run
 

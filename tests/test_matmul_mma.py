@@ -1,29 +1,16 @@
 """Half-precision kernel for small and for narrow products (mma_*): its bits are those of the wgmma_* kernels."""
 
-import math
-
 import pytest
 import torch
 from common import misaligned, poison, randn, sliced, tile_names, transposed
-from matmul_tiles import check_batches, check_graph, check_nan_and_inf, small_cases
+from matmul_tiles import check_batches, check_graph, check_nan_and_inf, layouts, small_cases
 from test_matmul import HALVES, check, forced, has_wgmma, matmul
 
 TILES = [name for name in tile_names("mma") if "tf32" not in name]
 EDGES = [(1, 1, 1), (31, 33, 15), (32, 32, 16), (33, 31, 17), (63, 64, 64), (65, 8, 65), (64, 65, 320), (129, 63, 385)]
 EDGES += [(127, 127, 127), (200, 136, 1000), (300, 24, 72)]
-LAYOUTS = ["same", "misaligned", "sliced", "transposed", "padded"]
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
-
-
-def layout(x: torch.Tensor, name: str) -> torch.Tensor:
-    if name == "padded":  # rows at odd addresses, NaN after each
-        return torch.full((x.shape[0], x.shape[1] + 3), math.nan, dtype=x.dtype, device=x.device)[
-            :, : x.shape[1]
-        ].copy_(x)
-    return {"same": lambda: x, "misaligned": lambda: misaligned(x), "sliced": lambda: sliced(x)}.get(
-        name, lambda: transposed(x)
-    )()
 
 
 @pytest.mark.sanitize
@@ -31,7 +18,7 @@ def layout(x: torch.Tensor, name: str) -> torch.Tensor:
 def test_small_case_of_every_tile(tile: str) -> None:
     with forced(tile):
         for a, b in small_cases(torch.bfloat16):
-            check(misaligned(a), layout(b, "padded"))
+            check(misaligned(a), layouts(b)[-1])
             check(a, sliced(b))  # no contiguous dim: another kernel
 
 
@@ -43,8 +30,7 @@ def test_every_layout_has_the_bits_of_wgmma(dtype: torch.dtype, shape: tuple[int
     a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
     with forced("wgmma"):
         out = check(a, b)
-    operands = [[layout(x, name) for name in LAYOUTS] for x in (a, b)]
-    pairs = [(x, y) for x in operands[0] for y in operands[1] if 1 in x.stride() and 1 in y.stride()]
+    pairs = [(x, y) for x in layouts(a) for y in layouts(b) if 1 in x.stride() and 1 in y.stride()]
     for tile in TILES:
         with forced(tile):
             for x, y in pairs:

@@ -1,10 +1,11 @@
-"""fp32 kernels for small, narrow and few-row products: sliced, sweep, dot of odd K."""
+"""fp32 kernels for small, narrow and few-row products: sliced, sweep."""
 
 import math
 
 import pytest
 import torch
 from common import misaligned, poison, randn, sliced, transposed
+from matmul_tiles import check_batches, check_graph, check_nan_and_inf, layouts
 from test_matmul import (
     DIRECT_TILES,
     assert_special_as,
@@ -22,11 +23,6 @@ EDGES = [(1, 1, 1), (31, 33, 15), (32, 32, 16), (33, 31, 17), (65, 64, 129), (65
 EDGES += [(129, 63, 68), (300, 36, 2052), (127, 127, 127)]
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
-
-
-def layouts(x: torch.Tensor) -> list[torch.Tensor]:
-    padded = torch.full((x.shape[0], x.shape[1] + 3), math.nan, device=x.device)[:, : x.shape[1]].copy_(x)
-    return [x, misaligned(x), sliced(x), transposed(x), padded]
 
 
 @pytest.mark.sanitize
@@ -51,15 +47,6 @@ def test_small_case_of_sweep() -> None:
             check(transposed(a), misaligned(b))
             check(transposed(b).mT, a.mT)
             check(a.expand(3, m, k), randn(3, k, n, device="cuda"))
-
-
-@pytest.mark.sanitize
-def test_small_case_of_dot_with_odd_k() -> None:
-    with forced("dot"):
-        for m, n, k in [(1, 37, 301), (3, 20, 1031), (2, 5, 9001), (40, 4, 33), (1, 1, 1)]:
-            a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
-            check(a, transposed(b))
-            check(transposed(a), transposed(b))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -106,28 +93,14 @@ def test_what_is_fused(kernel: str) -> None:
 @pytest.mark.parametrize("kernel", [*KERNELS, *DIRECT_TILES])
 def test_batches_and_graphs(kernel: str) -> None:
     with forced(kernel):
-        for shape_a, shape_b in [((5, 40, 70), (5, 70, 90)), ((5, 40, 70), (70, 90)), ((2, 3, 40, 70), (3, 70, 90))]:
-            check(randn(*shape_a, device="cuda"), randn(*shape_b, device="cuda"))
-        a, b = randn(200, 3000, device="cuda"), randn(3000, 48, device="cuda")
-        out = matmul(a, b)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            first, second = matmul(a, b), matmul(a, b)
-    for _ in range(3):
-        graph.replay()
-        assert torch.equal(first, out)
-        assert torch.equal(second, out)
+        check_batches(torch.float32, ((5, 40, 70), (70, 90)))
+        check_graph(torch.float32, 3000)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_nan_and_inf_where_torch_has_them(kernel: str) -> None:
-    a, b = randn(150, 700, device="cuda"), randn(700, 60, device="cuda")
-    a[3, 5], a[7, 1], a[100, 650] = math.inf, math.nan, -math.inf
-    b[5, 2], b[0, 59], b[300, 17] = 0.0, -math.inf, math.inf
     with forced(kernel):
-        ours = matmul(a, b)
-    exact = a.double() @ b.double()
-    assert_special_as(ours, exact)
+        check_nan_and_inf(torch.float32, 700)
 
 
 @pytest.mark.parametrize("kernel", [*KERNELS, *DIRECT_TILES, "simt_64x64", "wgmma"])

@@ -367,6 +367,9 @@ def layer(**attributes: object) -> torch.nn.Module:
         ({"dropout": 0.1}, r"^xgemm attention: has no dropout, got dropout=0.1; call eval\(\) on the model$"),
         ({"output_attentions": True}, r'^xgemm attention: does not return weights, .*; use "eager"$'),
         ({"cache": object()}, r"^xgemm attention: has no paged cache"),
+        # Layers that choose keys mask the others for the names "eager" and "sdpa" only.
+        ({"indices": torch.zeros(1, 6, 2).long()}, '^xgemm attention: .* sparse attention, got indices; use "sdpa"$'),
+        ({"block_indices": torch.zeros(1, 6, 2).long()}, '^xgemm attention: .*, got block_indices; use "sdpa"$'),
     ],
 )
 def test_what_is_not_served_is_one_line(arguments: dict, message: str) -> None:
@@ -374,14 +377,6 @@ def test_what_is_not_served_is_one_line(arguments: dict, message: str) -> None:
     with pytest.raises(RuntimeError, match=message) as error:
         integration.attention(layer(), q, k, k, None, **arguments)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["indices", "block_indices"])
-def test_sparse_attention_is_refused(name: str) -> None:
-    """Layers that choose keys mask the others for the names "eager" and "sdpa" only."""
-    q = randn(1, 4, 6, 8)
-    with pytest.raises(RuntimeError, match=f'^xgemm attention: has no sparse attention, got {name}; use "sdpa"$'):
-        integration.attention(layer(), q, q, q, None, **{name: torch.zeros(1, 6, 2, dtype=torch.long)})
 
 
 def test_training_is_one_line() -> None:
