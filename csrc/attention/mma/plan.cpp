@@ -9,7 +9,7 @@ std::optional<Plan> plan_few_rows(Problem problem, std::int64_t shared_bytes) {
   if (!plan) return {};
   const bool masked = has_mask(plan->masking);
   if (mma_shared_bytes(plan->info(), masked) + mma_static_bytes(plan->info(), masked) > shared_bytes) return {};
-  // With one CTA per SM, some SMs would have two and others none.
+  // Else some SMs would have two of these CTAs and others none.
   plan->alone = plan->items() <= problem.sm_count && kMmaAloneBytes + mma_static_bytes(plan->info(), masked) <= shared_bytes;
   plan->ctas = static_cast<int>(plan->items());
   plan->mask_tiles = 0;  // each CTA looks at its split's mask

@@ -16,6 +16,8 @@ constexpr std::int64_t kSectionBytes = 32 << 20;
 constexpr std::int64_t kFewRows = 64;
 /// Only more rows take tiles that are for long keys.
 constexpr std::int64_t kShortRows = 1024;
+/// Keys of a split, at least.
+constexpr std::int64_t kFewestKeys = 128;
 /// CTAs that read at the memory's full rate, of one an SM (on an H200, 64 of 132 reach 60 %).
 constexpr double kReaders = 0.82;
 /// Rows of several heads share a tile if rows of one head fill less than this share of what they would fill together.
@@ -26,15 +28,15 @@ double filled(std::int64_t rows, std::int64_t tile) {
   return static_cast<double>(rows) / static_cast<double>(round_up(rows, tile));
 }
 
-/// Tiles of keys of a split, so that all CTAs end first: of a few rounds of CTAs, the fastest by a model with an H200's figures.
-/// `tiles`: of rows, with `rows` rows each.
+/// Tiles of keys of a split: the number of splits that ends first by a model of an H200, of those that fill one to three rounds
+/// of CTAs. `tiles`: of rows, with `rows` rows each.
 std::int64_t choose_split(const Problem& p, const Tile& tile, std::int64_t tiles, std::int64_t rows) {
-  constexpr double kItem = 1, kMerge = 2;             // microseconds: a CTA's beginning and end; one launch more
-  constexpr double kBytes = 4.4e6;                    // that memory delivers in a microsecond
-  constexpr double kOperations = 150;                 // of tensor cores in the time of a byte
-  constexpr std::int64_t kRounds = 3, kFewest = 128;  // of CTAs; keys of a split
+  constexpr double kItem = 1, kMerge = 2;  // microseconds: a CTA's beginning and end; one launch more
+  constexpr double kBytes = 4.4e6;         // that memory delivers in a microsecond
+  constexpr double kOperations = 150;      // of tensor cores in the time of a byte
+  constexpr std::int64_t kRounds = 3;
   const std::int64_t key_tiles = std::max<std::int64_t>(ceil_div(p.key_end, tile.keys) - p.key_begin / tile.keys, 1),
-                     slots = std::int64_t{p.sm_count} * tile.ctas, least = ceil_div(kFewest, tile.keys);
+                     slots = std::int64_t{p.sm_count} * tile.ctas, least = ceil_div(kFewestKeys, tile.keys);
   // Half of the slots read at the memory's rate where rows are few; else products and exponentials wait for each other.
   const double busy = rows <= kMmaRows ? kReaders * p.sm_count : static_cast<double>(slots);
   const double bytes = 2. * static_cast<double>(p.d + (p.latent ? 0 : p.dv)),
@@ -133,7 +135,7 @@ std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s,
   const std::int64_t busy = few ? static_cast<std::int64_t>(kReaders * static_cast<double>(p.sm_count)) : slots,
                      all = s.count * heads;
   const std::int64_t key_tiles = ceil_div(s.max_k, tiles.info().keys),
-                     least = (few ? 128 : 512) / tiles.info().keys;  // of a split
+                     least = (few ? kFewestKeys : 512) / tiles.info().keys;  // of a split
   const bool split = !p.batch_invariant && key_tiles > least && (all < busy || s.max_k > kShortKeys) &&
                      (few || (kernel == SequenceKernel::many_rows && rows * heads < slots));
   plan.listed = kernel == SequenceKernel::persistent || !one_each || (split && s.count > kDividedSequences);
@@ -155,7 +157,6 @@ std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s,
   plan.tiles.through_memory = split;
   if (kernel == SequenceKernel::persistent)  // without splits: may TMA store whole positions?
     plan.tiles.through_memory = 16 % tiles.packed != 0, plan.tiles.partial_rows = 0;
-  plan.tiles.alone = false;
   return plan;
 }
 

@@ -47,8 +47,8 @@ struct SequenceSchedule {
   ShortDivider heads = {};  ///< tile heads in all
   int least_tiles = 0;      ///< tiles of keys of a split, at least; 0: keys are not split
   ShortDivider tile_keys = {};
-  float readers = 0;        ///< CTAs that share the work where no sequence is split
-  std::int64_t splits = 0;  ///< of all sequences that should be, beside one for each tile of a list
+  float readers = 0;        ///< no sequence is split if none has more than its share of the work among so many CTAs
+  std::int64_t splits = 0;  ///< of all sequences together; one more for each tile of rows may come of rounding up
 };
 
 /// The arguments of a kernel of Masking::sequences.
