@@ -60,6 +60,10 @@ struct Print {
       std::cout << "sweep tiles=" << g.tiles << " splits=" << g.splits << " many=" << g.many;
       return;
     }
+    if (g.kernel == GemvKernel::outputs) {
+      std::cout << "outputs tiles=" << g.tiles << " splits=" << g.splits;
+      return;
+    }
     std::cout << (g.kernel == GemvKernel::dot ? "dot" : "gemv");
     std::cout << " chunk=" << g.chunk << " chunks=" << g.chunks << " splits=" << g.splits
               << " vector=" << (has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4))

@@ -18,6 +18,7 @@ template <class T>  // in simt/<type>.cu
 void launch_gemv(const Problem& p, const GemvPlan& plan, void* workspace, cudaStream_t stream);
 void launch_dot(const Problem& p, cudaStream_t stream);
 void launch_sweep(const Problem& p, const GemvPlan& plan, cudaStream_t stream);
+void launch_outputs(const Problem& p, const GemvPlan& plan, cudaStream_t stream);
 void launch_fp64(const Problem& p, const Fp64Plan& plan, void* workspace, cudaStream_t stream);
 template <class T>  // in mma/<type>.cu
 void launch_mma(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream);

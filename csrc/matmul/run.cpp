@@ -134,6 +134,7 @@ struct Launch {
         break;
       case GemvKernel::dot: launch_dot(p, stream); break;
       case GemvKernel::sweep: launch_sweep(p, plan, stream); break;
+      case GemvKernel::outputs: launch_outputs(p, plan, stream); break;
     }
     return true;
   }

@@ -34,6 +34,8 @@ constexpr std::int64_t kMostOfWarp = kWarp * kElements;
 constexpr std::int64_t kMostOfFloats = 1 << 10;
 /// elements: the most threads of other rows, two waves of an H200. A short launch waits for its instructions.
 constexpr std::int64_t kMostElementThreads = 1 << 19;
+/// elements: the fewest rows that go through shared memory; of fewer the barriers cost more than the instructions that they save.
+constexpr std::int64_t kLeastPacked = 1 << 19;
 /// elements: the most elements of columns that are whole vectors, where a thread has a column and where several share one.
 constexpr std::int64_t kMostOfThread = 1 << 18, kMostAligned = 1 << 20;
 /// The same of other columns of several threads, and where these read less than a sector side by side.
@@ -89,6 +91,14 @@ void plan_elements(Plan& plan, std::int64_t lanes, std::int64_t beside) {
   plan.blocks = ceil_div(plan.outer * plan.columns, plan.threads / lanes);
 }
 
+/// Rows of a CTA that holds them in shared memory: whole vectors, and eight CTAs for each SM if there are as many rows.
+int packed_rows(const Plan& plan, int sm_count) {
+  const std::int64_t most = kPackedBytes / (plan.length * static_cast<std::int64_t>(size_of(plan.in))),
+                     wanted = std::max<std::int64_t>(ceil_div(plan.outer, std::int64_t{8} * sm_count), kPackedThreads);
+  const bool side_by_side = plan.in == plan.out && plan.kept.stride[0] == plan.length;
+  return side_by_side && most >= kPackedThreads ? static_cast<int>(std::min(most, wanted) / 8 * 8) : 0;
+}
+
 /// `few`: may the number of rows decide?
 void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool few) {
   const std::int64_t vectors = ceil_div(plan.length, width), bytes = plan.length * (16 / width);
@@ -103,7 +113,11 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool
     const bool always =
         odd ? odd_lanes * width == 2 * kWarp || (odd_lanes == kLeastOddLanes && odd_steps == kOddSteps)
             : (bytes <= kShortestInWarp && plan.length <= kMostOfWarp) || (plan.in == DType::f32 && plan.length <= kMostOfFloats);
-    if (always || (few && plan.outer * lanes <= kMostElementThreads)) return plan_elements(plan, lanes, 1);
+    if (always || (few && plan.outer * lanes <= kMostElementThreads)) {
+      plan_elements(plan, lanes, 1);
+      if (few && plan.outer >= kLeastPacked) plan.packed = packed_rows(plan, gpu.sm_count);
+      return;
+    }
   }
   if (odd) {
     plan.kernel = Kernel::odd_rows;

@@ -23,6 +23,7 @@ struct Arguments {
   int team = 0, items = 0;  ///< columns: threads of a block that share a tile, tiles per block (one in a cluster)
   int cell = 0;             ///< columns: positions per thread
   int beside = 1;           ///< elements: columns of neighbouring threads
+  int packed = 0;           ///< elements: rows of a CTA in shared memory, where the addresses allow it
   std::int64_t outer = 1, length = 1, columns = 1;
   std::int64_t length_stride = 1;  ///< of the input; the columns' stride is 1
   std::int64_t tiles = 1;          ///< columns: tiles side by side; two_pass: threads along the fastest dim
@@ -63,6 +64,8 @@ constexpr int kOddBlocks = 8;
 constexpr int kElementThreads = 128;
 /// elements: elements of a thread; twice as many of a column that takes more than a warp otherwise.
 constexpr int kElements = 5;
+/// elements: many short rows side by side: threads of a CTA, and the bytes that it holds: each thread has a row.
+constexpr int kPackedThreads = 256, kPackedBytes = 16 << 10;
 /// elements: threads of the largest CTA, as registers allow for input elements of `bytes`.
 constexpr int most_element_threads(std::size_t bytes) { return bytes == 8 ? 512 : 1024; }
 /// shared: threads of a CTA that holds a row or a part of it.

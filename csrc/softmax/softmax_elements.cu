@@ -1,7 +1,8 @@
 // Softmax of few elements, or of rows that are not whole 16-byte vectors, one element an access: [outer, length, columns], rows
 // being columns of a group of one. 1 to 1024 threads share a column, whose elements stay in their registers.
 //
-// A short launch waits for its instructions, of which this kernel has few.
+// A short launch waits for its instructions, of which this kernel has few. Many short rows side by side would wait for them, too:
+// softmax_packed takes such rows from shared memory, one after another.
 // Element i of a column belongs to lane i % lanes. Order of additions: the elements of a lane, the lanes of a warp as a tree, the
 //   warps in order.
 // Layouts: columns have stride 1, positions and groups any one stride; output contiguous; any alignment.
@@ -103,39 +104,102 @@ __global__ void __maxnreg__((kElementRegisters<T, kCount>))
 
 namespace {
 
-/// Thread i's vector of softmax_ones.
-template <class T>
-__device__ __forceinline__ void write_ones(const T* __restrict__ in, T* __restrict__ out, std::int64_t count, std::int64_t i,
-                                           bool log) {
+/// Rows of kLength elements, which divide a 16-byte vector: thread i's vector, or the last elements.
+template <int kLength, class T>
+__device__ __forceinline__ void write_vector(const T* __restrict__ in, T* __restrict__ out, std::int64_t count, std::int64_t i,
+                                             bool log_softmax) {
+  using V = Value<T>;
   constexpr int kWidth = Pack<T>::kCount;
+  const auto write = [&](T* x) {  // a row
+    V m = convert<V>(x[0]), terms[kLength], d = 0;
+#pragma unroll
+    for (int k = 1; k < kLength; ++k) m = larger(m, convert<V>(x[k]));
+    const Exponentials<T, V> exponential(m, log_softmax);
+#pragma unroll
+    for (int k = 0; k < kLength; ++k) d = add(d, terms[k] = exponential(convert<V>(x[k])));
+    const V log_d = log_softmax ? log(d) : V{0}, r = reciprocal<T>(d);
+#pragma unroll
+    for (int k = 0; k < kLength; ++k) x[k] = convert<T>(log_softmax ? convert<V>(x[k]) - m - log_d : divide<T>(terms[k], d, r));
+  };
   const std::int64_t first = i * kWidth;
-  const Value<T> one = log ? 0 : 1;
-  const auto result = [&](T x) { return convert<T>(convert<Value<T>>(x) - convert<Value<T>>(x) + one); };
   if (first + kWidth <= count) {
     Pack<T> pack = as_pack<T>(load_aligned16(in + first));
 #pragma unroll
-    for (int e = 0; e < kWidth; ++e) pack.values[e] = result(pack.values[e]);
+    for (int e = 0; e < kWidth; e += kLength) write(pack.values + e);
     *reinterpret_cast<uint4*>(out + first) = as_raw(pack);
     return;
   }
 #pragma unroll 1
-  for (std::int64_t k = first; k < count; ++k) out[k] = result(in[k]);
+  for (std::int64_t k = first; k < count; k += kLength) {
+    T row[kLength];
+#pragma unroll
+    for (int e = 0; e < kLength; ++e) row[e] = in[k + e];
+    write(row);
+#pragma unroll
+    for (int e = 0; e < kLength; ++e) out[k + e] = row[e];
+  }
 }
 
-/// Rows of one element, at copy speed: 1 (with `log` 0), or NaN where the element is infinite or NaN. `in` and `out` are
-/// contiguous and aligned to 16 bytes; a vector a thread.
+/// Rows of 1 or 2 elements, or 4 of 16 bits: a vector a thread. `in` and `out` are contiguous and aligned to 16 bytes.
+template <class T>
 __global__ void __launch_bounds__(kElementThreads)
-    softmax_ones(const void* __restrict__ in, void* __restrict__ out, std::int64_t count, DType dtype, bool log) {
+    softmax_vectors(const T* __restrict__ in, T* __restrict__ out, std::int64_t count, int length, bool log_softmax) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
   ptx::grid_release();
   in = ptx::grid_wait(in);
-  const auto write = [&]<class T>(Type<T>) { write_ones(static_cast<const T*>(in), static_cast<T*>(out), count, i, log); };
-  switch (dtype) {
-    case DType::f32: return write(Type<float>{});
-    case DType::f16: return write(Type<half>{});
-    case DType::bf16: return write(Type<bf16>{});
-    default: write(Type<double>{});
+  if (length == 1) return write_vector<1>(in, out, count, i, log_softmax);
+  if (length == 2) return write_vector<2>(in, out, count, i, log_softmax);
+  if constexpr (sizeof(T) == 2) write_vector<4>(in, out, count, i, log_softmax);
+}
+
+/// Many rows of up to kPackedBytes / kPackedThreads bytes that lie side by side, in and out from a multiple of 16 bytes on: a CTA
+/// copies `rows_of_cta` of them to shared memory in 16-byte vectors, its threads take rows in turn, and vectors go back.
+template <class T>
+__global__ void __launch_bounds__(kPackedThreads) softmax_packed(const T* __restrict__ in, T* __restrict__ out, std::int64_t rows,
+                                                                 int rows_of_cta, int length, bool log_softmax) {
+  using V = Value<T>;
+  constexpr int kWidth = Pack<T>::kCount, kVectors = kPackedBytes / 16 / kPackedThreads;  // of a thread, all in flight
+  __shared__ __align__(16) T elements[kPackedBytes / sizeof(T)];
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * rows_of_cta;
+  const int thread = static_cast<int>(threadIdx.x),
+            here = static_cast<int>(min(static_cast<std::int64_t>(rows_of_cta), rows - first)), count = here * length,
+            whole = count / kWidth, rest = whole * kWidth + thread;  // the last CTA's last elements are less than a vector
+  ptx::grid_release();
+  in = ptx::grid_wait(in) + first * length, out += first * length;
+  uint4 vectors[kVectors];
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i)
+    if (thread + i * kPackedThreads < whole) vectors[i] = load_aligned16(in + (thread + i * kPackedThreads) * kWidth);
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i)
+    if (thread + i * kPackedThreads < whole) reinterpret_cast<uint4*>(elements)[thread + i * kPackedThreads] = vectors[i];
+  if (rest < count) elements[rest] = in[rest];
+  __syncthreads();
+  for (int row = thread; row < here; row += kPackedThreads) {
+    T* const x = elements + row * length;
+    const auto each = [&](const auto& f) {
+#pragma unroll 4
+      for (int k = 0; k < length; ++k) f(k, convert<V>(x[k]));
+    };
+    V m = minus_infinity<V>(), d = 0;
+    each([&](int, V v) { m = larger(m, v); });
+    const Exponentials<T, V> exponential(m, log_softmax);
+    each([&](int, V v) { d = add(d, exponential(v)); });
+    if (log_softmax) {
+      const V log_d = log(d);
+      each([&](int k, V v) { x[k] = convert<T>(v - m - log_d); });
+    } else {
+      const V r = reciprocal<T>(d);
+      each([&](int k, V v) { x[k] = convert<T>(divide<T>(exponential(v), d, r)); });
+    }
   }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i)
+    if (thread + i * kPackedThreads < whole)
+      *reinterpret_cast<uint4*>(out + (thread + i * kPackedThreads) * kWidth) =
+          reinterpret_cast<const uint4*>(elements)[thread + i * kPackedThreads];
+  if (rest < count) out[rest] = elements[rest];
 }
 
 }  // namespace
@@ -144,13 +208,23 @@ void launch_elements(const Plan& plan, const void* in, void* out, cudaStream_t s
   dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
     if constexpr (std::is_same_v<T, O>) {
       const bool addresses = (reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(out)) % 16 == 0;
-      if (plan.length == 1 && addresses && (plan.outer == 1 || plan.kept.stride[0] == 1)) {
-        const std::int64_t threads = (plan.outer + Pack<T>::kCount - 1) / Pack<T>::kCount;
+      const bool in_vectors = plan.length <= 2 || (plan.length == 4 && sizeof(T) == 2);
+      if (in_vectors && addresses && plan.columns == 1 && (plan.outer == 1 || plan.kept.stride[0] == plan.length)) {
+        const std::int64_t count = plan.outer * plan.length, threads = (count + Pack<T>::kCount - 1) / Pack<T>::kCount;
         const Grid grid{.blocks = dim3(static_cast<unsigned>((threads + kElementThreads - 1) / kElementThreads)),
                         .threads = dim3(kElementThreads),
                         .early = true};
-        return enqueue(softmax_ones, grid, stream, in, out, plan.outer, plan.in, plan.log);
+        return enqueue(softmax_vectors<T>, grid, stream, static_cast<const T*>(in), static_cast<T*>(out), count,
+                       static_cast<int>(plan.length), plan.log);
       }
+      if constexpr (sizeof(T) < 8)
+        if (plan.packed > 0 && addresses) {
+          const Grid grid{.blocks = dim3(static_cast<unsigned>((plan.outer + plan.packed - 1) / plan.packed)),
+                          .threads = dim3(kPackedThreads),
+                          .early = true};
+          return enqueue(softmax_packed<T>, grid, stream, static_cast<const T*>(in), static_cast<T*>(out), plan.outer,
+                         plan.packed, static_cast<int>(plan.length), plan.log);
+        }
     }
     const Elements elements{.count = plan.outer * plan.columns,
                             .stride = plan.kept.stride[0],

@@ -59,6 +59,12 @@ bool serves_dot(const Problem& p) {
          (dot_streams_b(p) || (p.n <= kGemvLines && a_along_k(p))) && std::max(p.m, p.n) < kLimit / p.batches;
 }
 
+bool serves_outputs(const Problem& p) {
+  constexpr std::int64_t kGrid = (1 << 16) - 1;  // of rows and batches
+  return !p.batch_invariant && p.precision != Precision::ieee && !p.factor && !p.wide_out && !p.gated && p.k >= 1 &&
+         p.m <= kGrid && p.batches <= kGrid && p.n < kMostLines / kMaxCluster;
+}
+
 /// 16-bit operands, whatever their strides.
 bool serves_large(const Problem& p) {
   if (p.gated || p.batches > kMostLines) return false;
@@ -68,7 +74,7 @@ bool serves_large(const Problem& p) {
 /// Every name that forces a plan.
 const std::vector<std::string>& all_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> found{"gemv", "dot", "sweep", "wgmma_few_rows"};
+    std::vector<std::string> found{"gemv", "dot", "sweep", "outputs", "wgmma_few_rows"};
     const auto family = [&](std::string_view any, const auto& tiles) {
       found.emplace_back(any);
       for (const TileInfo& tile : tiles) found.emplace_back(tile.name);
@@ -95,6 +101,7 @@ Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forc
   return {.gemv = few && !is_half(p.dtype) && (simt || asked("gemv")),
           .dot = few && (simt || asked("dot")) && serves_dot(p),
           .sweep = few && asked("sweep") && any_k && serves_sweep(p),
+          .outputs = asked("outputs") && serves_outputs(p) && 2 * rates_of(gpu).fma_f64 >= rates_of(gpu).fma,
           .simt = asked("simt"),
           .fp64 = asked("fp64") && short_lines && p.dtype == DType::f64 && p.k <= kMostLines && rates_of(gpu).mma_f64 > 0 &&
                   (p.n > kGemvLines || !p.batch_invariant),  // gemv's order of additions does not depend on M either

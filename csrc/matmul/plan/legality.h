@@ -15,7 +15,7 @@ inline constexpr std::int64_t kMostLines = (std::int64_t{1} << 31) - 1024;
 
 /// The families that can do a problem and that `forced` does not leave out. A family says in its kernel's header what it needs.
 struct Legal {
-  bool gemv, dot, sweep, simt, fp64, mma, large, sliced, tf32, bf16x3, wgmma;
+  bool gemv, dot, sweep, outputs, simt, fp64, mma, large, sliced, tf32, bf16x3, wgmma;
 };
 Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forced);
 

@@ -15,7 +15,7 @@ Candidate fastest(const Question& q) {
     if (plan && (!best || plan->seconds < seconds(*best))) best = *plan;
   };
   consider(offer_fp64(q)), consider(offer_mma(q)), consider(offer_sliced(q));
-  consider(offer_tf32(q)), consider(offer_bf16x3(q)), consider(offer_wgmma(q));
+  consider(offer_tf32(q)), consider(offer_bf16x3(q)), consider(offer_wgmma(q)), consider(offer_outputs(q));
   if (!is_hopper(q) || !q.forced.empty()) consider(offer_large(q));
   const std::optional<Candidate> cuda = offer_cuda_cores(q);
   if (!best && !cuda) return *offer_large({q.p, q.gpu});  // serves every problem of half precision

@@ -48,6 +48,7 @@ std::optional<Bf16x3Plan> offer_bf16x3(const Question& q);
 std::optional<WgmmaPlan> offer_wgmma(const Question& q);
 /// gemv, dot or tiles on CUDA cores, which can do every problem of fp32 and fp64.
 std::optional<Candidate> offer_cuda_cores(const Question& q);
+std::optional<GemvPlan> offer_outputs(const Question& q);
 /// Other names, and a tile that cannot do the problem, leave simt_64x64, which does every problem of fp32 and fp64.
 SimtPlan offer_simt(const Question& q);
 
