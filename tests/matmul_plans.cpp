@@ -61,7 +61,7 @@ struct Print {
       return;
     }
     if (g.kernel == GemvKernel::outputs) {
-      std::cout << "outputs tiles=" << g.tiles << " splits=" << g.splits;
+      std::cout << "outputs splits=" << g.splits;
       return;
     }
     std::cout << (g.kernel == GemvKernel::dot ? "dot" : "gemv");

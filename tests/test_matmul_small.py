@@ -1,4 +1,4 @@
-"""fp32 kernels for small, narrow and few-row products: sliced, sweep."""
+"""Kernels for small, narrow and few-row products: sliced, sweep (fp32), outputs."""
 
 import math
 
@@ -47,6 +47,23 @@ def test_small_case_of_sweep() -> None:
             check(transposed(a), misaligned(b))
             check(transposed(b).mT, a.mT)
             check(a.expand(3, m, k), randn(3, k, n, device="cuda"))
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_few_outputs(dtype: torch.dtype) -> None:
+    """One CTA an output, and clusters; any layout, batch and epilogue."""
+    with forced("outputs"):
+        for m, n, k in [(1, 1, 1), (1, 5, 255), (3, 1, 257), (2, 7, 1024), (1, 1, 9001), (20, 9, 5000)]:
+            a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
+            check(a, b)
+            check(transposed(a), misaligned(b))
+            check(sliced(a), transposed(b))
+            check(a.expand(3, m, k), randn(3, k, n, dtype=dtype, device="cuda"))
+            bias, residual = randn(n, dtype=dtype, device="cuda"), randn(m, n, dtype=dtype, device="cuda")
+            ours = torch.ops.xgemm.linear(a, b.mT, bias, activation="gelu", residual=residual)
+            wanted = torch.nn.functional.gelu(a.double() @ b.double() + bias.double()) + residual.double()
+            torch.testing.assert_close(ours, wanted.to(dtype), atol=0.02 if dtype.itemsize == 2 else 1e-4, rtol=0.02)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

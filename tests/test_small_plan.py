@@ -1,11 +1,11 @@
-"""The plans of matmul/sliced/sliced.cu and gemv/sweep.cu, without a GPU."""
+"""The plans of matmul/sliced/sliced.cu, gemv/sweep.cu and gemv/outputs.cu, without a GPU."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_plans import HIGH, HIGHEST, MEDIUM, NOT_FP32_ON_TENSOR_CORES, Ask, plan_fixture
+from matmul_plans import BF16, F32, F64, HIGH, HIGHEST, IEEE, MEDIUM, NOT_FP32_ON_TENSOR_CORES, Ask, plan_fixture
 
 TILES = {"sliced_32x32": (32, 32), "sliced_32x64": (32, 64)}
-plan, cuda_cores = plan_fixture("sliced"), plan_fixture("cuda_cores")
+plan, cuda_cores, choice = plan_fixture("sliced"), plan_fixture("cuda_cores"), plan_fixture("choice")
 
 
 def test_only_where_it_applies(plan: Ask) -> None:
@@ -61,3 +61,17 @@ def test_sweep_splits_depend_on_lines_and_k_alone(cuda_cores: Ask, n: int, k: in
 def test_alignment_changes_no_split(plan: Ask) -> None:
     for m, n, k in [(16, 768, 3072), (256, 256, 256), (509, 509, 509), (64, 64, 4096)]:
         assert plan(m, n, k) == plan(m, n, k, offset=4, offset_b=4)
+
+
+def test_few_outputs_of_long_sums(choice: Ask) -> None:
+    for dtype in (F32, BF16, F64):
+        for m, n, k in ((1, 5, 8192), (3, 1, 2048), (12, 5, 1024)):
+            taken = choice(m, n, k, layout="tn", dtype=dtype)
+            assert taken.startswith("outputs"), (m, n, k, dtype, taken)
+        for other in ({"batch_invariant": True}, {"gated": True}, {"precision": IEEE, "dtype": F32}, {"prepared": True}):
+            assert not choice(3, 5, 8192, **{"dtype": dtype, **other}).startswith("outputs"), other
+        assert not choice(500, 500, 8192, dtype=dtype).startswith("outputs")
+    assert choice(1, 5, 8192, major=8).split() == ["outputs", "splits=1"]  # no clusters
+    assert not choice(1, 5, 8192, major=12).startswith("outputs")  # fp64 at a fraction of fp32's rate
+    clusters = choice(1, 5, 1 << 15, dtype=BF16).split()
+    assert clusters == ["outputs", "splits=8"]

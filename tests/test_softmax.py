@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch_ext
 from common import FLOATING, SANITIZER, assert_as_good_as, poison, randn
 from reductions import (
     CUDA,
@@ -60,6 +61,24 @@ def test_rows_of_one_element(device, dtype):
         for rows in (x[:, None], x[1:, None], x.view(17, 59, 1)):
             found, theirs = getattr(op, name)(rows, -1), getattr(torch, name)(rows, -1)
             torch.testing.assert_close(found, theirs, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("length", [2, 3, 4, 5, 6, 9, 15, 16, 17, 31, 32, 33])
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_many_short_rows(dtype, length):
+    """Rows that divide a vector, and 2^19 rows and more, side by side: a CTA's rows through shared memory."""
+    for rows in (1001, (1 << 19) + 13):
+        x = randn(rows + 1, length, dtype=dtype, device=CUDA)
+        x[7], x[9, 1], x[11, 0], x[rows - 1, -1] = -float("inf"), float("inf"), float("nan"), -float("inf")
+        for name in NAMES:
+            ours = getattr(op, name)
+            for view in (x[:-1], x[1:], x[::2], x.unsqueeze(1)):  # at addresses of any alignment, at a distance
+                wanted = getattr(torch, name)(view.double(), -1)
+                tolerance = {"atol": 1e-6, "rtol": 2e-6} if dtype == torch.float32 else {}
+                torch.testing.assert_close(ours(view, -1), wanted.to(dtype), equal_nan=True, **tolerance)
+            with torch_ext.batch_invariant():
+                assert same_bits(ours(x, -1)[3:40], ours(x[3:40], -1))
 
 
 @pytest.mark.sanitize

@@ -30,7 +30,7 @@ struct GemvPlan {
   GemvKernel kernel;
   std::int64_t chunk, chunks;  ///< gemv: as SimtPlan has them
   std::int64_t splits;  ///< gemv: blocks that share a tile's chunks; sweep, outputs: blocks of a cluster, which share a tile's k
-  std::int64_t tiles;   ///< sweep, outputs: of all batches
+  std::int64_t tiles;   ///< sweep: of all batches
   std::int64_t workspace_bytes;
   bool many;       ///< sweep: several blocks an SM, of half as many warps
   double seconds;  ///< predicted

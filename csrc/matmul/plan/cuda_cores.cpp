@@ -19,10 +19,9 @@ constexpr double kDotStaged = 1.5, kDotCopy = 3.0;   // dot whose small operand 
 constexpr double kDotLine = 0.06, kDotRow = 0.0248;  // of an SM: a warp's start; its lanes' sum of each row
 constexpr double kSweepExactRow = 0.416;             // of an SM: a tile's row if each product's rounding is kept
 constexpr double kSweepBlocksForMemory = 25.4;       // fewer do not reach the memory's rate
-// outputs: all but its turns along k; a turn's round trip, of which some are in flight, and a cache line's turn in an SM; the
-// cluster's meeting; outputs of an SM from which on tiles are always faster.
-constexpr double kOutputsLaunch = 1.7, kOutputsTurn = 0.15, kOutputsLine = 6e-4, kOutputsMeeting = 0.7;
-constexpr std::int64_t kOutputsWaves = 4;
+// outputs: everything but CTAs; of an SM a CTA, and a turn of its threads along k: the round trip, or a cache line's turn; a
+// cluster's meeting.
+constexpr double kOutputsLaunch = 1.46, kOutputsCta = 0.32, kOutputsTurn = 0.08, kOutputsLine = 1.09e-3, kOutputsMeeting = 0.68;
 
 GemvPlan offer_gemv(const Question& q) {
   const Problem& p = q.p;
@@ -105,20 +104,23 @@ SimtPlan offer_simt(const Question& q) {
 
 std::optional<GemvPlan> offer_outputs(const Question& q) {
   const Problem& p = q.p;
-  GemvPlan plan{};
-  plan.kernel = GemvKernel::outputs, plan.tiles = p.m * p.n * p.batches;
-  if (!q.legal.outputs || (q.forced.empty() && plan.tiles > kOutputsWaves * q.gpu.sm_count)) return {};
+  constexpr std::int64_t kMostOfSm = 4;  // outputs; of more, tiles are always faster
+  const std::int64_t outputs = p.m * p.n * p.batches;
+  if (!q.legal.outputs || (q.forced.empty() && outputs > kMostOfSm * q.gpu.sm_count)) return {};
   const auto lines = [&](const OperandLines& x) {  // cache lines that a warp's load touches
     const std::int64_t bytes = 32 * x.k_stride * static_cast<std::int64_t>(q.size);
     return static_cast<double>(std::clamp<std::int64_t>(ceil_div(bytes, std::int64_t{128}), 1, 32));
   };
-  const double requests = lines(lines_of_a(p)) + lines(lines_of_b(p));
+  const double turn = kOutputsThreads / 32 * kOutputsLine * (lines(lines_of_a(p)) + lines(lines_of_b(p)));
+  GemvPlan plan{};
+  plan.kernel = GemvKernel::outputs;
   Least<GemvPlan> least;
-  for (plan.splits = 1; plan.splits <= (q.gpu.major == 9 ? kMaxCluster : 1); plan.splits *= 2) {
-    const auto turns = static_cast<double>(ceil_div(p.k, kOutputsThreads * plan.splits)),
-               beside = std::max(1.0, static_cast<double>(plan.tiles * plan.splits) / q.gpu.sm_count);  // CTAs of an SM
-    least.consider(plan, kOutputsLaunch + (plan.splits > 1 ? kOutputsMeeting : 0) +
-                             turns * std::max(kOutputsTurn, beside * kOutputsThreads / 32 * requests * kOutputsLine));
+  for (plan.splits = 1; plan.splits <= kMaxCluster; plan.splits *= 2) {
+    if (plan.splits > 1 && (q.gpu.major != 9 || outputs * plan.splits > q.gpu.sm_count)) break;
+    const double ctas = static_cast<double>(outputs * plan.splits) / q.gpu.sm_count,
+                 turns = static_cast<double>(ceil_div(p.k, kOutputsThreads * plan.splits));
+    least.consider(plan, kOutputsLaunch + ctas * kOutputsCta + (plan.splits > 1 ? kOutputsMeeting : 0) +
+                             turns * std::max(kOutputsTurn, std::max(1.0, ctas) * turn));
   }
   return least.best;
 }
