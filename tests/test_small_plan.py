@@ -68,7 +68,8 @@ def test_few_outputs_of_long_sums(choice: Ask) -> None:
         for m, n, k in ((1, 5, 8192), (3, 1, 2048), (12, 5, 1024)):
             taken = choice(m, n, k, layout="tn", dtype=dtype)
             assert taken.startswith("outputs"), (m, n, k, dtype, taken)
-        for other in ({"batch_invariant": True}, {"gated": True}, {"precision": IEEE, "dtype": F32}, {"prepared": True}):
+        others = ({"batch_invariant": True}, {"gated": True}, {"precision": IEEE, "dtype": F32}, {"prepared": True})
+        for other in others:
             assert not choice(3, 5, 8192, **{"dtype": dtype, **other}).startswith("outputs"), other
         assert not choice(500, 500, 8192, dtype=dtype).startswith("outputs")
     assert choice(1, 5, 8192, major=8).split() == ["outputs", "splits=1"]  # no clusters

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch_ext
 from common import FLOATING, SANITIZER, assert_as_good_as, poison, randn
 from reductions import (
     CUDA,
@@ -14,6 +13,8 @@ from reductions import (
     same_bits,
     special_rows,
 )
+
+import torch_ext
 
 op = torch.ops.xgemm
 NAMES = ["softmax", "log_softmax"]

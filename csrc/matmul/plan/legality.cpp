@@ -61,8 +61,8 @@ bool serves_dot(const Problem& p) {
 
 bool serves_outputs(const Problem& p) {
   constexpr std::int64_t kGrid = (1 << 16) - 1;  // of rows and batches
-  return !p.batch_invariant && p.precision != Precision::ieee && !p.factor && !p.wide_out && !p.gated && !p.prepared_b && p.k >= 1 &&
-         p.m <= kGrid && p.batches <= kGrid && p.n < kMostLines / kMaxCluster;
+  return !p.batch_invariant && p.precision != Precision::ieee && !p.factor && !p.wide_out && !p.gated && !p.prepared_b &&
+         p.k >= 1 && p.m <= kGrid && p.batches <= kGrid && p.n < kMostLines / kMaxCluster;
 }
 
 /// 16-bit operands, whatever their strides.
