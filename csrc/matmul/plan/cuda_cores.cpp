@@ -19,9 +19,10 @@ constexpr double kDotStaged = 1.5, kDotCopy = 3.0;   // dot whose small operand 
 constexpr double kDotLine = 0.06, kDotRow = 0.0248;  // of an SM: a warp's start; its lanes' sum of each row
 constexpr double kSweepExactRow = 0.416;             // of an SM: a tile's row if each product's rounding is kept
 constexpr double kSweepBlocksForMemory = 25.4;       // fewer do not reach the memory's rate
-// outputs: everything but CTAs; of an SM a CTA, and a turn of its threads along k: the round trip, or a cache line's turn; a
+// outputs: everything but CTAs; a CTA of an SM; its threads' turn along k, more of it for each cache line of its warps; a
 // cluster's meeting.
-constexpr double kOutputsLaunch = 1.46, kOutputsCta = 0.32, kOutputsTurn = 0.08, kOutputsLine = 1.09e-3, kOutputsMeeting = 0.68;
+constexpr double kOutputsLaunch = 1.47, kOutputsCta = 0.255, kOutputsTurn = 0.0706, kOutputsLine = 7.94e-4,
+                 kOutputsMeeting = 0.596;
 
 GemvPlan offer_gemv(const Question& q) {
   const Problem& p = q.p;
@@ -111,7 +112,7 @@ std::optional<GemvPlan> offer_outputs(const Question& q) {
     const std::int64_t bytes = 32 * x.k_stride * static_cast<std::int64_t>(q.size);
     return static_cast<double>(std::clamp<std::int64_t>(ceil_div(bytes, std::int64_t{128}), 1, 32));
   };
-  const double turn = kOutputsThreads / 32 * kOutputsLine * (lines(lines_of_a(p)) + lines(lines_of_b(p)));
+  const double turn = kOutputsTurn + kOutputsThreads / 32 * kOutputsLine * (lines(lines_of_a(p)) + lines(lines_of_b(p)));
   GemvPlan plan{};
   plan.kernel = GemvKernel::outputs;
   Least<GemvPlan> least;
@@ -119,8 +120,8 @@ std::optional<GemvPlan> offer_outputs(const Question& q) {
     if (plan.splits > 1 && (q.gpu.major != 9 || outputs * plan.splits > q.gpu.sm_count)) break;
     const double ctas = static_cast<double>(outputs * plan.splits) / q.gpu.sm_count,
                  turns = static_cast<double>(ceil_div(p.k, kOutputsThreads * plan.splits));
-    least.consider(plan, kOutputsLaunch + ctas * kOutputsCta + (plan.splits > 1 ? kOutputsMeeting : 0) +
-                             turns * std::max(kOutputsTurn, std::max(1.0, ctas) * turn));
+    least.consider(
+        plan, kOutputsLaunch + ctas * kOutputsCta + (plan.splits > 1 ? kOutputsMeeting : 0) + turns * std::max(1.0, ctas) * turn);
   }
   return least.best;
 }
