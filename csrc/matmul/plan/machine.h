@@ -12,7 +12,7 @@ namespace xgemm::matmul {
 /// Bytes per second of an H200, fitted to benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs).
 struct Machine {
   int sm_count;
-  double read_bytes = 4.0e12;       ///< operands read once by many CTAs, C, and passes over operands (fp16_split/)
+  double read_bytes = 4e12;         ///< operands read once by many CTAs, C, and passes over operands (fp16_split/)
   double l2_tma_bytes = 1.16e13;    ///< of all SMs: boxes of TMA
   double l2_async_bytes = 7.92e12;  ///< of all SMs: cp.async
   double join_bytes = 3.65e10;      ///< of a CTA: partial sums of splits, written and read
