@@ -15,7 +15,6 @@ constexpr double kMmaMeeting = 2.06;  // mma, tf32: CTAs that share a tile's K m
 constexpr double kMmaElements = 1.17;
 // sliced: k-blocks loaded by element relative to quads; a cluster adds splits, in each wave.
 constexpr double kSlicedElements = 1.2, kSlicedCluster = 2.17;
-constexpr double kTransposed = 2.44;  // tf32: a copy that transposes, relative to another: it writes half sectors of L2
 // bf16x3: a launch; CTAs that share tiles meet; time with element-wise loads of B.
 constexpr double kBf16x3Launch = 2.57, kBf16x3Meeting = 8, kBf16x3Elements = 1.49;
 
@@ -25,20 +24,18 @@ int aligned_bytes(const Problem& p, const OperandLines& x) {
   return has_vectors(p, x, 16 / size) ? 16 : has_vectors(p, x, 2) ? 2 * size : size;
 }
 
-/// Sets tf32's operands and their places; returns the time of their copies.
+/// Sets tf32's operands and their places; returns the time of their copies. Of two MN-major ones the smaller is transposed.
 double place_operands(const Question& q, Tf32Plan& plan) {
   const Problem& p = q.p;
   plan.a = tensor_operand(p, lines_of_a(p), 4), plan.b = tensor_operand(p, lines_of_b(p), 4);
-  TensorOperand* transposed = nullptr;  // if both are MN-major, the smaller one
-  if (!plan.a.k_major && !plan.b.k_major) {
-    const bool of_a = q.bytes_a < q.bytes_b;
-    transposed = of_a ? &plan.a : &plan.b, *transposed = tensor_operand(p, of_a ? lines_of_a(p) : lines_of_b(p), 4, true);
-  }
+  const bool transposes = !plan.a.k_major && !plan.b.k_major;
+  if (transposes && q.bytes_a < q.bytes_b) plan.a = tensor_operand(p, lines_of_a(p), 4, true);
+  if (transposes && q.bytes_a >= q.bytes_b) plan.b = tensor_operand(p, lines_of_b(p), 4, true);
   double us = 0;
   for (TensorOperand* x : {&plan.a, &plan.b}) {
     if (!x->copied) continue;
     place_copy(*x, round_up(x->inner, kTf32TileK));  // rows of whole cache lines
-    us = std::max(us, kNextLaunch) + (x == transposed ? kTransposed : 1) * q.move(8 * static_cast<double>(x->plane * x->batches));
+    us = std::max(us, kNextLaunch) + q.move(8 * static_cast<double>(x->plane * x->batches));
     x->copy = reserve(plan.workspace_bytes, 4 * x->plane * x->batches);
   }
   return us;
@@ -178,7 +175,7 @@ std::optional<Tf32Plan> offer_tf32(const Question& q) {
       each_split(q, plan.blocks, tiles, t.per_sm, [&](std::int64_t splits, std::int64_t each) {
         plan.splits = splits, plan.split_blocks = each, plan.ctas = std::min<std::int64_t>(q.gpu.sm_count, tiles * splits);
         plan.partial_bytes = splits > 1 ? plan.ctas * sums : 0, plan.counter_bytes = splits > 1 ? tiles * (t.m / 64) * 8 : 0;
-        least.consider(plan, kLaunch + copies + q.product(t, tiles, splits, each * t.k, q.machine.l2_tma_bytes, q.stores_of_c()) +
+        least.consider(plan, kLaunch + copies + q.product(t, tiles, splits, each * t.k, q.machine.l2_tma_bytes) +
                                  q.add_by_meeting(kMmaMeeting, splits, static_cast<double>(2 * sums)));
       });
     }

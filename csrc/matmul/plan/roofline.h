@@ -15,7 +15,6 @@ namespace xgemm::matmul {
 inline constexpr double kLaunch = 1.03;      ///< everything but the tiles
 inline constexpr double kNextLaunch = 1.95;  ///< a kernel that depends on the one before
 inline constexpr double kHidden = 0.113;     ///< share of the shorter of compute, memory and L2 that adds to the longest
-inline constexpr double kUnalignedC = 3.05;  ///< time of rows of C that begin unaligned, which are stored by element
 
 /// `ctas` of a tile, `depth` of K each, on `at_once` SMs.
 inline double compute_us(const TileInfo& t, std::int64_t ctas, std::int64_t depth, std::int64_t at_once) {
@@ -43,16 +42,14 @@ struct Question {
 
   std::int64_t tiles(const TileInfo& t) const { return ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches; }
   double move(double bytes) const { return 1e6 * bytes / machine.read_bytes; }
-  double memory(double times_c = 1) const { return move(bytes_a + bytes_b + times_c * bytes_c); }  ///< A, B and C once
-  double stores_of_c() const { return p.dtype == DType::f32 && p.n % 4 != 0 ? kUnalignedC : 1; }  ///< by boxes of TMA: as times_c
+  double memory() const { return move(bytes_a + bytes_b + bytes_c); }  ///< A, B and C once
 
   /// A product in `tiles` tiles of `t`, whose K `splits` CTAs share, `depth` each, without launches and the addition of splits.
-  /// `l2_bytes`: the rate of the loads, 0 if it never limits; `times_c`: as memory's.
-  double product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, double l2_bytes = 0,
-                 double times_c = 1) const {
-    const double l2 =
-        l2_bytes > 0 ? 1e6 * size * static_cast<double>(tiles * (t.m + t.n)) * static_cast<double>(p.k) / l2_bytes : 0;
-    return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(times_c), l2);
+  /// `l2_bytes`: the rate of the loads, 0 if it never limits.
+  double product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, double l2_bytes = 0) const {
+    const double loads = size * static_cast<double>(tiles * (t.m + t.n)) * static_cast<double>(p.k);
+    return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(),
+                      l2_bytes > 0 ? 1e6 * loads / l2_bytes : 0);
   }
   // The addition of `splits` partial sums: by another launch, which reads what was written, `bytes` a split; or by CTAs that
   // meet, which takes `wait` and the exchange of a CTA's `bytes`.

@@ -18,8 +18,8 @@ constexpr double kUnalignedStore = 0.671;           // rows of C that begin unal
 constexpr double kLineRequest = 8.87e-4;            // a cache line that an SM requests
 // fp32 operands in one or two fp16 parts: more of a CTA, for scales; more of 64 k of each product, in two parts for promotion.
 constexpr double kPartsStore = 0.718, kPartsProduct = 0.034;
-// few_rows.cuh: everything but its slots; of 128 k, and more for each row; with lines along n that begin equally aligned.
-constexpr double kFewRowsStart = 2.44, kSlot = 0.286, kSlotRow = 0.00186, kSlotAligned = 1.77;
+// few_rows.cuh: everything but its slots; of 128 k, and more for each row.
+constexpr double kFewRowsStart = 2.44, kSlot = 0.286, kSlotRow = 0.00186;
 
 /// Cache lines that a box's 128-byte row touches, on average: one request each. (The plan does not know where the base lies in
 /// its cache line.)
@@ -81,7 +81,7 @@ struct WgmmaRoofline {
     const double store = t.start + (half ? (p.n % 8 == 0 ? 0 : kUnalignedStore) : kPartsStore * parts);
     const double bytes = half ? 2 : 2 * parts, up = p.gated ? q.bytes_b : 0;  // of an element of A and B
     const double l2 = 1e6 * requests * bytes * k * static_cast<double>(ctas * c.cluster) / q.machine.l2_tma_bytes;
-    const double memory = q.move(bytes / q.size * (q.bytes_a + q.bytes_b + up) + q.stores_of_c() * q.bytes_c);
+    const double memory = q.move(bytes / q.size * (q.bytes_a + q.bytes_b + up) + q.bytes_c);
     const double sums = rows * t.n * 4, add = q.add_by_meeting(half ? kCluster : kMeeting, c.cluster, half ? sums : 0) +
                                               q.add_by_meeting(kMeeting, c.memory_splits, 2 * sums);
     return longest_us(rounds * (k / 64 * block + store), memory, l2) + rounds * add + (c.multicast ? kPair : 0);
@@ -139,15 +139,15 @@ bool can_read_b_as_it_lies(const Problem& p, const WgmmaPlan& plan) {
 /// 64 rows each, or a cluster has `cut` splits.
 double consider_few_rows(const Question& q, std::int64_t splits, double us, WgmmaPlan& plan) {
   const Problem& p = q.p;
-  const bool named = q.forced == "wgmma_few_rows", aligned = !plan.b.k_major && p.b.row_stride % 8 == 0;
+  const bool named = q.forced == "wgmma_few_rows";
   if (!can_read_b_as_it_lies(p, plan) || !(named || (q.forced.empty() && plan.b.copied))) return us;
-  const double slot = (aligned ? kSlotAligned : 1) * (kSlot + kSlotRow * static_cast<double>(p.m <= 32 ? p.m : 128));
+  const double slot = kSlot + kSlotRow * static_cast<double>(p.m <= 32 ? p.m : 128);
   for (std::int64_t cut = std::max<std::int64_t>(1, splits); cut <= (splits ? splits : kMaxCluster); cut *= 2) {
     if (cut > kMaxCluster || has_empty_split(p, cut)) break;
     const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut > 1 && p.m > 8 ? 2 : 1),
                        at_once = cut > 1 ? clusters_at_once(cut, q.gpu.sm_count) : std::max(1, q.gpu.sm_count / 2),
                        blocks = ceil_div(std::min(p.k, split_blocks(p.k, cut) * kWgmmaTileK), 128);
-    const double few = ((plan.a.copied ? 1 : 0) + (cut > 1 ? 1 : 0)) * kNextLaunch +
+    const double few = (plan.a.copied + (cut > 1)) * kNextLaunch +
                        static_cast<double>(ceil_div(tiles, at_once)) *
                            (kFewRowsStart + static_cast<double>(blocks) * slot * (cut > 1 ? 1.5 : 1));
     if (few >= us && !(named && !plan.b_as_it_lies)) continue;
