@@ -15,8 +15,8 @@ constexpr double kMmaMeeting = 2.06;  // mma, tf32: CTAs that share a tile's K m
 constexpr double kMmaElements = 1.17;
 // sliced: k-blocks loaded by element relative to quads; a cluster adds splits, in each wave.
 constexpr double kSlicedElements = 1.2, kSlicedCluster = 2.17;
-// bf16x3: a launch; CTAs that share tiles meet; time with element-wise loads of B.
-constexpr double kBf16x3Launch = 2.57, kBf16x3Meeting = 8, kBf16x3Elements = 1.49;
+// bf16x3: a launch; CTAs that share tiles meet; time of a k-block of up to half of the rows; time with element-wise loads of B.
+constexpr double kBf16x3Launch = 2.57, kBf16x3Meeting = 8, kBf16x3FewRows = 0.8, kBf16x3Elements = 1.49;
 
 /// mma: multiples of bytes that an operand's rows start and end at.
 int aligned_bytes(const Problem& p, const OperandLines& x) {
@@ -187,7 +187,8 @@ std::optional<Bf16x3Plan> offer_bf16x3(const Question& q) {
   constexpr std::int64_t kLeastK = 64;  // of "highest": for a smaller k SGEMM rounds so seldom that truncation would show
   if (!q.legal.bf16x3) return {};
   if (q.forced.empty() && q.p.precision == Precision::highest && q.p.k < kLeastK) return {};
-  const TileInfo& t = kBf16x3Tiles[0];
+  TileInfo t = kBf16x3Tiles[0];
+  if (2 * q.p.m <= t.m) t.slow_down(kBf16x3FewRows);
   Bf16x3Plan plan = bf16x3_plan(q);
   if (plan.tiles > kMostLines / plan.blocks) return {};
   Least<Bf16x3Plan> least;

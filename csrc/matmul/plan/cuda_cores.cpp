@@ -42,11 +42,9 @@ void consider_dot(const Question& q, Least<GemvPlan>& least) {
   const std::int64_t lines = of_b ? p.n : p.m, matrices = is_shared(p, of_b ? p.b : p.a) ? 1 : p.batches;
   const double warps = static_cast<double>(lines * matrices) * (p.k <= kDotShort ? dot_lanes(p.k) / 32.0 : dot_warps(lines, p.k)),
                bytes = of_b ? q.bytes_b : q.bytes_a, row = kDotRow * static_cast<double>(of_b ? p.m : p.n);
-  const double us = std::max({(stages    ? kDotStaged
-                               : strided ? 4 * kDotStaged
-                                         : 1) *
-                                  q.move(bytes),
-                              1e6 * bytes / (warps * kDotWarpBytes), warps / q.gpu.sm_count * (kDotLine + row)});
+  const double slower = stages ? kDotStaged : strided ? 4 * kDotStaged : 1;
+  const double us =
+      std::max({slower * q.move(bytes), 1e6 * bytes / (warps * kDotWarpBytes), warps / q.gpu.sm_count * (kDotLine + row)});
   least.consider({GemvKernel::dot, chunk_length(p.n, p.k), chunk_count(p.n, p.k), 1, 0, 0, false, 0},
                  kLaunch + (stages ? kDotCopy : 0) + us);
 }

@@ -54,9 +54,8 @@ inline Machine machine_of(const DeviceProperties& gpu) {
   machine.mma_slower = slower(kH200Rates.mma, rates.mma), machine.mma_f64_slower = slower(kH200Rates.mma_f64, rates.mma_f64);
   machine.cuda_slower = slower(kH200Rates.fma, rates.fma), machine.cuda_f64_slower = slower(kH200Rates.fma_f64, rates.fma_f64);
   if (!hopper) machine.l2_async_bytes *= clock * gpu.sm_count / (kH200Clock * 132);
-  if (gpu.memory_bytes_per_second <= 0) return machine;
-  const double share = std::max(std::round(100 * gpu.memory_bytes_per_second / static_cast<double>(kH200)), 1.0) / 100;
-  machine.read_bytes *= share;
+  if (gpu.memory_bytes_per_second > 0)
+    machine.read_bytes *= std::max(std::round(100 * gpu.memory_bytes_per_second / static_cast<double>(kH200)), 1.0) / 100;
   return machine;
 }
 
