@@ -55,9 +55,7 @@ def test_every_split_has_the_same_bits(batch_invariant: None, m: int, n: int, k:
             assert torch.equal(ours, out[:rows]) or torch.equal(ours, simt), (tile, rows)
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "k"), [(70, 90, 5000), (2631, 1, 1024), (1000, 2, 777), (293, 768, 3072)]
-)
+@pytest.mark.parametrize(("m", "n", "k"), [(70, 90, 5000), (2631, 1, 1024), (1000, 2, 777), (293, 768, 3072)])
 def test_free_splits(m: int, n: int, k: int) -> None:
     """Without batch_invariant any number of CTAs shares a tile's k, and one column is a row."""
     a, b = randn(m, k, dtype=F64, device="cuda"), randn(k, n, dtype=F64, device="cuda")
