@@ -18,6 +18,10 @@ constexpr double kSlicedElements = 1.2, kSlicedCluster = 2.17;
 // bf16x3: a launch; CTAs that share tiles meet; time of a k-block of up to half of the rows; time with element-wise loads of B.
 constexpr double kBf16x3Launch = 2.57, kBf16x3Meeting = 8, kBf16x3FewRows = 0.8, kBf16x3Elements = 1.49;
 
+// large, by the rates of the device (machine.h), no time was fitted: of a CTA the first loads and the store of C; shares of the
+// rate: an H200 with XGEMM_ARCH=80; of that with sums in fp32.
+constexpr double kLargeStart = 2.5, kLargeReached = 0.82, kLargeTwoParts = 0.79;
+
 /// mma: multiples of bytes that an operand's rows start and end at.
 int aligned_bytes(const Problem& p, const OperandLines& x) {
   const auto size = static_cast<int>(size_of(p.dtype));
@@ -49,11 +53,21 @@ Bf16x3Plan bf16x3_plan(const Question& q) {
   return plan;
 }
 
-/// CTAs of a tile of large that find room on an SM.
-int beside_of(const DeviceProperties& gpu, LargeTile tile, int parts) {
+/// A tile of large with its costs on this device: as many CTAs of an SM as find room; a k-block takes the tensor cores' time, or
+/// that of shared memory, which delivers the fragments of all warps and receives the slot.
+TileInfo on_device(const Question& q, LargeTile tile, int parts) {
+  constexpr double kSharedBytes = 128;     // a clock and SM
   constexpr std::size_t kReserved = 1024;  // of a CTA, by the system
-  const std::size_t bytes = static_cast<std::size_t>(geometry(tile).slots * large_slot_bytes(tile, parts)) + kReserved;
-  return bytes > gpu.smem_per_block ? 0 : std::min(info(tile).per_sm, static_cast<int>(gpu.smem_per_sm / bytes));
+  TileInfo t = info(tile);
+  const MmaGeometry g = geometry(tile);
+  const std::size_t room = static_cast<std::size_t>(g.slots * large_slot_bytes(tile, parts)) + kReserved;
+  const double clocks = static_cast<double>(t.m) * t.n * t.k * (parts == 2 ? 3 : 1) / q.machine.mma;
+  const double bytes = 2.0 * t.k * parts * (g.warps_columns * t.m + g.warps_rows * t.n + t.m + t.n);
+  t.per_sm = room > q.gpu.smem_per_block ? 0 : std::min(t.per_sm, static_cast<int>(q.gpu.smem_per_sm / room));
+  t.start = kLargeStart;
+  t.block = t.more = 1e6 / q.machine.clock_hz * std::max(clocks, bytes / kSharedBytes) / kLargeReached;
+  if (parts == 2) t.slow_down(1 / kLargeTwoParts);
+  return t;
 }
 
 }  // namespace
@@ -61,7 +75,6 @@ int beside_of(const DeviceProperties& gpu, LargeTile tile, int parts) {
 std::optional<Fp64Plan> offer_fp64(const Question& q) {
   if (!q.legal.fp64) return {};
   const Problem p = fp64_problem(q.p);
-  constexpr int kMostWaves = 8;
   const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(p.k, kFp64TileK)),
                      unit = p.batch_invariant ? fp64_segment(p.n, p.k) : 1;
   Least<Fp64Plan> least;
@@ -120,10 +133,10 @@ std::optional<LargePlan> offer_large(const Question& q) {
   const double passes = pass_us(q, lines_of_a(p), plan.a, plan.parts) + pass_us(q, lines_of_b(p), plan.b, plan.parts),
                launches = kNextLaunch + (plan.parts > 0 ? kSplitLaunch : 0) + (passes > 0 ? kNextLaunch + passes : 0);
   Least<LargePlan> least;
-  each_tile<LargeTile>(kLargeTiles, q.forced, [&](LargeTile tile, TileInfo t) {
-    t.per_sm = beside_of(q.gpu, tile, std::max(1, plan.parts));
+  each_tile<LargeTile>(kLargeTiles, q.forced, [&](LargeTile tile, const TileInfo&) {
+    const TileInfo t = on_device(q, tile, std::max(1, plan.parts));
     if (has_two_parts(tile) != (plan.parts == 2) || t.per_sm == 0) return;
-    t.slow_down(q.machine.mma_slower), plan.tile = tile;
+    plan.tile = tile;
     const std::int64_t tiles = q.tiles(t), blocks = std::max<std::int64_t>(1, ceil_div(p.k, t.k)),
                        sums = 4 * p.m * p.n * p.batches;
     for (std::int64_t wanted = ceil_div(blocks, kMostLines / 64);; wanted *= 2) {

@@ -75,7 +75,7 @@ SimtPlan offer_simt(const Question& q) {
     if (!has_instance(tile, p.dtype) || bytes > q.gpu.smem_per_block || !q.legal.simt) return;
     t.slow_down(p.dtype == DType::f64 ? 2 * q.machine.cuda_f64_slower : q.machine.cuda_slower);
     const std::int64_t tiles = q.tiles(t), sums = p.batches * p.m * p.n * chunks * accumulator_bytes(p.dtype);
-    each_split(q, chunks, tiles, t.per_sm, [&](std::int64_t splits, std::int64_t each) {
+    each_split(q, chunks, tiles, kMostWaves, [&](std::int64_t splits, std::int64_t each) {
       least.consider({tile, chunk, chunks, splits, splits > 1 ? sums : 0, vector, 0},
                      (vector || tile == SimtTile::t16x128 ? 1 : kSimtElements) *
                          (kSimtLaunch + q.product(t, tiles, splits, std::min(p.k, each * chunk)) +

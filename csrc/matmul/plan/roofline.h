@@ -12,9 +12,11 @@
 
 namespace xgemm::matmul {
 
-inline constexpr double kLaunch = 1.03;      ///< everything but the tiles
-inline constexpr double kNextLaunch = 1.95;  ///< a kernel that depends on the one before
-inline constexpr double kHidden = 0.113;     ///< share of the shorter of compute, memory and L2 that adds to the longest
+inline constexpr double kLaunch = 1.03;       ///< everything but the tiles
+inline constexpr double kNextLaunch = 1.95;   ///< a kernel that depends on the one before
+inline constexpr double kReadSplit = 0.0347;  ///< such a kernel's read of a split's sums, one after another
+inline constexpr double kHidden = 0.113;      ///< share of the shorter of compute, memory and L2 that adds to the longest
+inline constexpr int kMostWaves = 8;          ///< CTAs of an SM, of splits that need not run at once
 
 /// `ctas` of a tile, `depth` of K each, on `at_once` SMs.
 inline double compute_us(const TileInfo& t, std::int64_t ctas, std::int64_t depth, std::int64_t at_once) {
@@ -54,7 +56,8 @@ struct Question {
   // The addition of `splits` partial sums: by another launch, which reads what was written, `bytes` a split; or by CTAs that
   // meet, which takes `wait` and the exchange of a CTA's `bytes`.
   double add_by_launch(std::int64_t splits, std::int64_t bytes) const {
-    return splits == 1 ? 0 : kNextLaunch + move(2.0 * static_cast<double>(bytes * splits));
+    return splits == 1 ? 0
+                       : kNextLaunch + kReadSplit * static_cast<double>(splits) + move(2.0 * static_cast<double>(bytes * splits));
   }
   double add_by_meeting(double wait, std::int64_t splits, double bytes) const {
     return splits == 1 ? 0 : wait + 1e6 * bytes / machine.join_bytes;

@@ -15,7 +15,7 @@ struct TileInfo {
   double start;  ///< of a CTA: everything but its k-blocks
   double block;  ///< a k-block, if the CTA is alone on its SM
   double more;   ///< a k-block of each of several CTAs of an SM; as `block` where it is left out
-  constexpr TileInfo(std::string_view name, int m, int n, int k, int per_sm, double start, double block, double more = 0)
+  constexpr TileInfo(std::string_view name, int m, int n, int k, int per_sm, double start = 0, double block = 0, double more = 0)
       : name(name), m(m), n(n), k(k), per_sm(per_sm), start(start), block(block), more(more > 0 ? more : block) {}
   constexpr void slow_down(double times) { block *= times, more *= times; }
 };
@@ -70,16 +70,14 @@ inline constexpr Tiles<5> kMmaTiles{{
 }};
 constexpr bool is_tf32(MmaTile t) { return t >= MmaTile::tf32_64x64; }
 
-/// mma.sync on 16-bit operands, packed or split where they must be (mma/large.cuh). Costs are not fitted: 2.5 us for the first
-/// loads and the store of C; of a k-block the products or shared memory's 128 bytes a clock, at 0.82 of the rate (an H200 with
-/// XGEMM_ARCH=80), in two parts 0.65.
+/// mma.sync on 16-bit operands, packed or split where they must be (mma/large.cuh); costs by the device's rates (candidates.cpp).
 enum class LargeTile : std::uint8_t { t128x256, t128x128, t64x64, x2_128x128, x2_64x64 };
 inline constexpr Tiles<5> kLargeTiles{{
-    {"large_128x256", 128, 256, 64, 1, 2.5, 1.17},     // the least shared-memory and L2 traffic per product
-    {"large_128x128", 128, 128, 64, 1, 2.5, 0.583},    // fewer columns
-    {"large_64x64", 64, 64, 64, 3, 2.5, 0.275},        // few tiles
-    {"large_x2_128x128", 128, 128, 32, 1, 2.5, 1.11},  // fp32 in two parts
-    {"large_x2_64x64", 64, 64, 32, 1, 2.5, 0.349},     // the same, few tiles
+    {"large_128x256", 128, 256, 64, 1},     // the least shared-memory and L2 traffic per product
+    {"large_128x128", 128, 128, 64, 1},     // fewer columns
+    {"large_64x64", 64, 64, 64, 3},         // few tiles
+    {"large_x2_128x128", 128, 128, 32, 1},  // fp32 in two parts
+    {"large_x2_64x64", 64, 64, 32, 1},      // the same, few tiles
 }};
 constexpr bool has_two_parts(LargeTile t) { return t >= LargeTile::x2_128x128; }
 
