@@ -105,7 +105,7 @@ struct Print {
                 << " tiles_y=" << t.tiles_y << " blocks=" << t.blocks;
   }
   void operator()(const Bf16x3Plan& b) const {
-    const TileInfo& tile = info(b.tile);
+    const TileInfo& tile = kBf16x3Tiles[0];
     std::cout << tile.name << " tma=" << b.b_tma() << " vectors=" << b.a_vectors << " granule=" << b.granule
               << " units=" << b.units << " ctas=" << b.ctas << " partials=" << b.partial_bytes;
     if (all) std::cout << " rows=" << tile.m << " tiles=" << b.tiles << " blocks=" << b.blocks;

@@ -11,8 +11,6 @@ def test_only_where_it_applies(plan: Ask) -> None:
     assert plan(64, 256, 256)["name"].startswith("bf16x3_")
     for other in (*NOT_FP32_ON_TENSOR_CORES, {"major": 8}):
         assert plan(64, 256, 256, **other) is None, other
-    assert plan(64, 256, 256, forced="bf16x3_32x128")["rows"] == 32
-    assert plan(16, 256, 256, forced="bf16x3_64x128")["rows"] == 64
     assert plan(64, 256, 256, precision=HIGH) == plan(64, 256, 256)  # three parts at any precision
     # Short K: SGEMM rounds less than the tensor cores truncate.
     assert plan(8192, 8192, 63) is None

@@ -22,15 +22,9 @@ def test_only_fp64_and_batch_invariant_with_more_than_four_columns(plan: Ask) ->
     assert plan(64, 64, 64, dtype=F64, gated=True)
 
 
-def test_forced_tiles_and_splits(plan: Ask) -> None:
+def test_forced_tiles(plan: Ask) -> None:
     for tile in TILES:
         assert plan(4096, 8192, 4096, dtype=F64, forced=tile)["name"] == tile
-    for splits in (1, 2, 4, 8):
-        for invariant in (False, True):
-            p = plan(64, 1024, 4096, dtype=F64, forced=f"fp64_64x64/{splits}", batch_invariant=invariant)
-            assert p["splits"] == splits
-    assert plan(64, 1024, 4096, dtype=F64, forced="fp64_64x64/7")["splits"] == 7
-    assert plan(64, 1024, 4096, dtype=F64, forced="fp64_64x64/7", batch_invariant=True) is None
     assert plan(64, 64, 64, dtype=F64, forced="fp64_63x64") is None
 
 

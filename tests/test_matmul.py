@@ -271,20 +271,22 @@ def test_every_kernel_and_split_of_cuda_cores_gives_the_same_bits(
     ("n", "k"), [(1, 1), (3, 7), (768, 768), (37, 4099), (1000, 1024), (131, 14336), (5, 100000), (4096, 512)]
 )
 def test_dot_adds_in_one_order(n: int, k: int) -> None:
-    """1 to 4 rows or columns, in any layout."""
+    """1 to 4 rows or columns, in any layout; of unaligned lines of the large operand in another order."""
     a, w = randn(4, k, device="cuda"), randn(n, k, device="cuda")
     apart = torch.full((n, 2 * k + 3), math.nan, device="cuda")[:, 3 : k + 3].copy_(w)  # contiguous along k alone
     with forced("dot"):
-        out = check(a, w.mT)
-        for x in (a, misaligned(a), sliced(a), transposed(a)):
-            for y in (w, misaligned(w), apart):
+        aligned = check(a, w.mT)
+        staged = k < 12000  # x is copied to shared memory where it is unaligned, else both are loaded by element
+        for y in (w, misaligned(w), apart):
+            for x in (a, misaligned(a), sliced(a), transposed(a)) if staged else (a, misaligned(a)):
+                out = aligned if y is w and staged else check(x, y.mT)
                 for m in (1, 2, 3, 4):
                     assert torch.equal(matmul(x[:m], y.mT), out[:m]), m
                     assert torch.equal(matmul(y, x[:m].mT), out[:m].mT), m
                 assert torch.equal(matmul(x[3], y.mT), out[3])
                 assert torch.equal(matmul(y, x[3]), out[3])
         batched = matmul(a.expand(3, 4, k), torch.stack([w, 2 * w, apart]).mT)
-        assert torch.equal(batched, torch.stack([out, 2 * out, out]))
+        assert torch.equal(batched, torch.stack([aligned, 2 * aligned, aligned]))
 
 
 @pytest.mark.cuda
@@ -920,16 +922,12 @@ def layouts_along_k_or_lines(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple
 @pytest.mark.sanitize
 @pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
 @pytest.mark.parametrize("tile", TF32_MMA_TILES)
-@pytest.mark.parametrize(
-    ("shape", "splits"),
-    [((130, 67, 601), 2), ((130, 67, 601), 19), ((64, 64, 64), 2), ((7, 200, 4001), 63), ((1, 1, 97), 4)],
-    ids=str,
-)
-def test_tf32_by_mma_with_k_split(tile: str, shape: tuple[int, int, int], splits: int) -> None:
+@pytest.mark.parametrize("shape", [(130, 67, 601), (64, 64, 64), (7, 200, 4001), (1, 1, 97), (300, 500, 5000)], ids=str)
+def test_tf32_by_mma_with_k_split(tile: str, shape: tuple[int, int, int]) -> None:
     """CTAs meet and add their sums: the same bits in every layout, in batches and again."""
     m, n, k = shape
     a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
-    with forced(f"{tile}/{splits}"):
+    with forced(tile):
         out = check_tf32(a, b)
         for x, y in layouts_along_k_or_lines(a, b):
             assert torch.equal(check_tf32(x, y), out), (x.stride(), y.stride())
@@ -950,7 +948,7 @@ def test_tf32_by_mma_with_k_split(tile: str, shape: tuple[int, int, int], splits
 def test_tf32_by_mma_with_k_split_on_streams_and_in_graphs() -> None:
     """Products on three streams wait for their own CTAs only; in a graph one follows the other at once."""
     a, b = randn(100, 20000, device="cuda"), randn(20000, 150, device="cuda")
-    with forced("mma_tf32_64x64/60"):
+    with forced("mma_tf32_64x64"):
         out = check_tf32(a, b)
         streams = [torch.cuda.Stream() for _ in range(3)]
         for stream in streams:

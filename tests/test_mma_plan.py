@@ -27,7 +27,7 @@ def test_small_and_narrow_products_take_it(plan: Ask) -> None:
 
 
 def test_large_products_and_long_sums_do_not(choice: Ask) -> None:
-    for size in [(4096, 4096, 4096), (1024, 1024, 1024), (2048, 2048, 256), (300, 300, 1400)]:
+    for size in [(4096, 4096, 4096), (1024, 1024, 1024), (2048, 2048, 256)]:
         assert not choice(*size, dtype=BF16).startswith("mma"), size
     for size in [(1, 4096, 4096), (16, 4096, 4096), (128, 14336, 4096), (8192, 8192, 128)]:
         assert not choice(*size, dtype=BF16, layout="nt").startswith("mma"), size
@@ -134,16 +134,6 @@ def test_fp32_splits_k_among_ctas_that_run_at_once(tf32: Ask) -> None:
         assert p["partials"] == 4 * tiles * p["splits"] * rows * columns and p["counters"] == 8 * tiles
     for m, n, k in [(4096, 4096, 4096), (1000, 1000, 64), (8, 8, 32)]:
         assert "splits" not in tf32(m, n, k)
-
-
-def test_fp32_number_of_splits_can_be_forced(tf32: Ask) -> None:
-    for splits in (2, 3, 10, 19):
-        p = tf32(130, 67, 601, forced=f"mma_tf32_64x64/{splits}")
-        assert p["name"] == "mma_tf32_64x64" and p["splits"] == splits
-    assert "splits" not in tf32(130, 67, 601, forced="mma_tf32_64x64/1")
-    for splits in (0, 11, 20):  # 19 blocks cannot be cut in 11 parts of one length
-        assert tf32(130, 67, 601, forced=f"mma_tf32_64x64/{splits}") is None
-    assert tf32(130, 67, 601, dtype=BF16, forced="mma_64x64/2") is None
 
 
 def test_fp32_takes_it_where_others_copy_or_transpose(choice: Ask) -> None:

@@ -59,9 +59,9 @@ def times(planner: Planner, asked: list[Product], values: list[float], noise: fl
 def test_every_cost_is_found_where_it_stands() -> None:
     found = costs.find()
     values = {cost.name: cost.value for cost in found}
-    assert len(values) == len(found) and 80 < len(found) <= 113  # more need a reason
+    assert len(values) == len(found) and 80 < len(found) <= 110  # more need a reason
     text = (costs.CSRC / "matmul" / "plan" / "candidates.cpp").read_text()
-    assert f"kMmaElements = {values['candidates.kMmaElements']}," in text
+    assert f"kMmaElements = {values['candidates.kMmaElements']};" in text
     files = {"machine", "tiles", "roofline", "operands", "candidates", "cuda_cores", "wgmma"}
     assert {name.split(".")[0] for name in values} == files
     for tile in ("tiles.kHalfStart", "tiles.fp64_16x64.more", "tiles.simt_16x128.block", "tiles.mma_16x64.start"):

@@ -51,9 +51,7 @@ def test_one_of_two_operands_that_are_not_k_major_is_copied(plan: Ask) -> None:
 
     assert copied(512, 256, 512) == (False, True, False)  # the smaller one; the other is read in place
     assert copied(256, 512, 512) == (True, False, True)
-    assert copied(258, 256, 512) == (True, False, True)  # the unaligned one, which is copied anyway
-    assert copied(514, 256, 512) == (True, True, False)  # the smaller one: transposing takes longer than copying rows
-    assert copied(514, 254, 512) == (True, True, False)
+    assert copied(514, 256, 512) == copied(514, 254, 512) == (True, True, False)  # the smaller one
 
 
 def test_large_products_take_the_widest_tile(plan: Ask) -> None:
@@ -64,7 +62,7 @@ def test_large_products_take_the_widest_tile(plan: Ask) -> None:
 
 def test_few_tiles_split_k(plan: Ask) -> None:
     p = plan(64, 64, 65536)
-    assert p["splits"] > 4  # so that the reduction has two levels
+    assert p["splits"] > 4
     assert plan(4096, 4096, 4096)["splits"] == 1
 
 
@@ -81,10 +79,8 @@ def test_every_split_has_a_cta_and_memory(plan: Ask, data: st.DataObject) -> Non
     items = p["tiles_x"] * p["tiles_y"] * batch * p["splits"]
     assert p["ctas"] == min(items, sm_count)
     assert p["splits"] == 1 or p["ctas"] == items  # all splits are resident
-    levels = 0
-    while 4**levels < p["splits"]:
-        levels += 1
-    assert p["counters"] == levels * p["ctas"] * (p["x"] // 64) * 4
+    meetings = items // p["splits"] * (p["x"] // 64)  # of a tile's warpgroups
+    assert p["counters"] == (8 * meetings if p["splits"] > 1 else 0)
     assert p["counters"] <= 1 << 16  # the size of a stream's counters
     assert p["partials"] == (p["ctas"] * p["x"] * p["y"] * 4 if p["splits"] > 1 else 0)
 

@@ -244,7 +244,7 @@ Tensor run(Call& call) {
     if (!(whole            ? launched_by(*whole)
           : forced.empty() ? launched_by(cache.find(product, gpu))
                            : launched_by(make_plan(product, gpu, forced))))
-      launched_by(make_plain_plan(product, gpu, forced));
+      launched_by(make_plan(product, gpu, is_half(product.dtype) ? "large" : "simt"));  // kernels that take any strides
   });
   return out;
 }

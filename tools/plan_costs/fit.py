@@ -26,6 +26,8 @@ from tools.plan_costs.planner import MEMORY, Planner, Product
 ERROR = 0.05  # of a prediction, about: what a sample's residual is measured in
 FREEDOM = 0.5  # how far, in logarithms, a cost may well be from its value
 STEP = 0.02  # of a cost, for its derivative: what rounds to whole waves needs more than an infinitesimal one
+# What of a plan's text cuts no product: older files have other sizes of memory there, or fields that are gone.
+_UNCUT = re.compile(r" (?:per_sm|partials|counters|workspace|rows|many|apart)=\S+")
 MARGINS = [0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0]
 
 
@@ -100,8 +102,9 @@ class Fit:
     def as_timed(self, values: Sequence[float]) -> np.ndarray:
         """Of every sample: does its kernel take the splits and clusters that were timed?"""
         offers = self.planner.offers(self.asked, values)
+        cut = lambda plan: _UNCUT.sub("", plan)  # noqa: E731
         plans = [plan for t in self.timed for plan in t.plans.values()]
-        return np.array([offer is not None and offer.plan == plan for offer, plan in zip(offers, plans, strict=True)])
+        return np.array([o is not None and cut(o.plan) == cut(plan) for o, plan in zip(offers, plans, strict=True)])
 
     def moved(self, values: Sequence[float]) -> int:
         """Samples whose kernel would now take other splits or clusters than those timed."""

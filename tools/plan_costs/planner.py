@@ -37,7 +37,7 @@ inline const std::vector<double> values = [] {
 # What may not be constexpr once a cost is a variable: the named constants, the tables, and functions that return them.
 _VARIABLE = [
     (re.compile(r"\bconstexpr double (?=\w+ = plan_costs)"), "const double "),
-    (re.compile(r"\binline constexpr (Tiles<\d+>|WgmmaRates) (?=k)"), r"inline const \1 "),
+    (re.compile(r"\binline constexpr (Tiles<\d+>) (?=k)"), r"inline const \1 "),
     (re.compile(r"^(inline )?constexpr (?=[\w:&<> ]+\()", re.MULTILINE), "inline "),
 ]
 

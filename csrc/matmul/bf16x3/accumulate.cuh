@@ -16,7 +16,7 @@ inline constexpr unsigned kFlush = 16;  // blocks after which `small` is added: 
 
 /// Starts a block's products. `slot_a`: descriptor of the slot. kHalves, for a short K: the even steps' products of hi hi are
 /// summed in `total`, because truncation shows in a sum of few terms.
-template <class Config, bool kHalves, int kCount>
+template <bool kHalves, int kCount>
 __device__ __forceinline__ void multiply(Fragments& fragments, std::uint64_t slot_a, float (&total)[kCount],
                                          float (&small)[kCount], float (&large)[kCount]) {
   using Layout = ptx::OperandLayout<true, 128, 0>;
@@ -24,7 +24,7 @@ __device__ __forceinline__ void multiply(Fragments& fragments, std::uint64_t slo
   for (int step = 0; step < kSteps; ++step) {  // products grouped by A's part: fewer live descriptors
     const auto product = [&](auto& sums, int part_b, int part_a, bool adds) {
       ptx::WgmmaRegisters<bf16>::mma(sums, fragments[step][part_b],
-                                     slot_a + (part_a * Shared<Config>::kPartBytes + step * Layout::kStepBytes) / 16, adds);
+                                     slot_a + (part_a * Shared::kPartBytes + step * Layout::kStepBytes) / 16, adds);
     };
     product(small, 0, 2, true);
     product(small, 1, 1, true);

@@ -14,7 +14,6 @@ namespace xgemm::matmul {
 
 /// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
 struct Bf16x3Config {
-  int rows;        ///< of C per tile
   bool k_major_b;  ///< B's columns are contiguous in shared memory
   bool fallback;   ///< bf16x3_fallback: the tiles and elements of Bf16x3Arguments::fallback
   bool short_k;    ///< K is one or two blocks, whole tiles
@@ -45,7 +44,7 @@ namespace bf16x3 {
 /// Two ids each, one per consumer warpgroup.
 enum NamedBarrier : int { kConsumerBarrier = 1, kPingPongBarrier = 3 };
 
-inline constexpr int kBlock = kBf16x3Block, kColumns = kBf16x3Columns, kParts = 3;
+inline constexpr int kBlock = kBf16x3Block, kRows = kBf16x3Tiles[0].m, kColumns = kBf16x3Columns, kParts = 3;
 inline constexpr int kWarps = 16, kProducerWarps = 8, kConsumerWarps = 8,
                      kProducers = 32 * kProducerWarps;  // kProducers: threads
 inline constexpr int kProducerRegisters = 72, kConsumerRegisters = 256 - kProducerRegisters;
@@ -63,20 +62,18 @@ struct Fallback {
 };
 
 /// Shared memory of a CTA, and where its parts begin. Stage: where sums are rearranged to rows of C in memory.
-template <class Config>
 struct Shared {
-  static constexpr Bf16x3Config kConfig = Config::kValue;
-  static constexpr int kPartBytes = kConfig.rows * 128, kSlotBytesA = kParts * kPartBytes;
+  static constexpr int kPartBytes = kRows * 128, kSlotBytesA = kParts * kPartBytes;
   static constexpr int kAlong = 64, kPitch = kAlong + 4;
   static constexpr int kStageBytes = kStageRows * kPitch * 4;  // of a consumer warpgroup
   // A in fp32: each producer thread copies units of 4 by 4 for itself, kAhead blocks before it splits them.
-  static constexpr int kUnits = kConfig.rows / 4 * (kBlock / 4), kAhead = 64 / kConfig.rows + 1;
+  static constexpr int kUnits = kRows / 4 * (kBlock / 4), kAhead = 2;
   static constexpr int kCopyBytes = kUnits * 4 * 16;  // of a block
   static constexpr int kOtherBytes =
       kSlotsA * kSlotBytesA + 2 * kStageBytes + kAhead * kCopyBytes + kSwizzlePattern + 512 /* barriers, flags */;
   static constexpr int kSlotsB = (227 * 1024 - kOtherBytes) / kSlotBytesB;
   static constexpr int kBytes = kOtherBytes + kSlotsB * kSlotBytesB;
-  static_assert(kSlotsB >= 2 && 8 * (64 + kConfig.rows) * 4 <= kStageBytes);
+  static_assert(kSlotsB >= 2 && 8 * (64 + kRows) * 4 <= kStageBytes);
 
   unsigned char *slots_b, *slots_a;
   float* stages;          ///< [consumer]

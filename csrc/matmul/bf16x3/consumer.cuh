@@ -11,31 +11,30 @@ namespace xgemm::matmul::bf16x3 {
 
 template <class Config>
 struct Consumer {
-  using Memory = Shared<Config>;
   using Work = Scheduler<Config>;
   using Layout = ptx::OperandLayout<true, 128, 0>;
   static constexpr bool kFallback = Config::kValue.fallback, kShort = Config::kValue.short_k;
-  static constexpr int kRows = Config::kValue.rows, kSums = kRows / 2;
+  static constexpr int kSums = kRows / 2;
   static constexpr bool kKeepsOffset = !kShort;  // ptxas has no register for it in the others
 
   const Bf16x3Arguments& g;
-  const Memory& shared;
+  const Shared& shared;
   const int lane, consumer, barrier;
   float* const stage;
   unsigned char* const column_lifts;
   const std::uint64_t base_a;
   const std::uint32_t kept_offset;
   PipelineState<kSlotsA> state_a;
-  PipelineState<Memory::kSlotsB> state_b;
+  PipelineState<Shared::kSlotsB> state_b;
   Fragments fragments;
 
-  __device__ __forceinline__ Consumer(const Bf16x3Arguments& arguments, const Memory& memory)
+  __device__ __forceinline__ Consumer(const Bf16x3Arguments& arguments, const Shared& memory)
       : g(arguments),
         shared(memory),
         lane(static_cast<int>(threadIdx.x) % 32),
         consumer(warp_of_role() / 4 - 2),
         barrier(kConsumerBarrier + consumer),
-        stage(memory.stages + consumer * kStageRows * Memory::kPitch),
+        stage(memory.stages + consumer * kStageRows * Shared::kPitch),
         column_lifts(memory.fallback.lifts[kProducerWarps] + consumer * 64),
         base_a(Layout::descriptor(ptx::shared_address(memory.slots_a))),
         kept_offset(kKeepsOffset ? SlotReader<Config>::first_offset() : 0) {}
@@ -74,10 +73,10 @@ struct Consumer {
     shared.pipeline_a.wait(state_a);
     ptx::named_barrier_sync(kPingPongBarrier + consumer, 256);
     float large[kSums];
-    const std::uint64_t slot_a = base_a + static_cast<unsigned>(state_a.slot * (Memory::kSlotBytesA / 16));
+    const std::uint64_t slot_a = base_a + static_cast<unsigned>(state_a.slot * (Shared::kSlotBytesA / 16));
     pin(fragments);
     ptx::wgmma_fence();
-    multiply<Config, kHalves>(fragments, slot_a, total, small, large);
+    multiply<kHalves>(fragments, slot_a, total, small, large);
     if (passes) ptx::named_barrier_arrive(kPingPongBarrier + 1 - consumer, 256);
     if (lane == 0) {  // the lane that releases the slot
 #pragma unroll

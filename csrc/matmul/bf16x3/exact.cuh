@@ -59,7 +59,7 @@ __device__ __forceinline__ bool beyond_parts(const float* a, int rows, std::int6
 
 /// Computes the sums by fused multiply-adds: C^T in wgmma's register layout, k from `begin` to `end`. `p`: what has the strides
 /// of A and B. `stage`: (64 + kRows) * 8 floats.
-template <int kRows, class Product>
+template <class Product>
 __device__ __forceinline__ void exact_sums(float (&sums)[kRows / 2], const Product& p, const float* a, const float* b, int rows,
                                            int columns, std::int64_t begin, std::int64_t end, float* stage, int barrier,
                                            int first_line, int second_line) {
@@ -111,10 +111,9 @@ __device__ __forceinline__ void exact_sums(float (&sums)[kRows / 2], const Produ
 
 /// Computes a tile's sums again, exactly, if the parts cannot represent its operands.
 template <class Config>
-__device__ __forceinline__ void redo_sums(float (&sums)[Config::kValue.rows / 2], const Bf16x3Arguments& g,
-                                          const Fallback& fallback, const Scheduler<Config>& work,
-                                          const FragmentPlace<Config>& place, const TileOrigin& at, int rows, int columns,
-                                          int column0, float* stage, int barrier) {
+__device__ __forceinline__ void redo_sums(float (&sums)[kRows / 2], const Bf16x3Arguments& g, const Fallback& fallback,
+                                          const Scheduler<Config>& work, const FragmentPlace<Config>& place, const TileOrigin& at,
+                                          int rows, int columns, int column0, float* stage, int barrier) {
   constexpr bool kFallback = Config::kValue.fallback;
   const Problem& p = g.problem;
   const float *const a = static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
@@ -124,7 +123,7 @@ __device__ __forceinline__ void redo_sums(float (&sums)[Config::kValue.rows / 2]
   // Lifted sums may overflow where the others would not.
   if ((kFallback && fallback.lifts_any) || beyond_parts(a, rows, p.a.row_stride, p.a.col_stride, b, columns, p.b.col_stride,
                                                         p.b.row_stride, begin, end, barrier, reinterpret_cast<int*>(stage)))
-    exact_sums<Config::kValue.rows>(sums, p, a, b, rows, columns, begin, end, stage, barrier, place.first, place.second);
+    exact_sums(sums, p, a, b, rows, columns, begin, end, stage, barrier, place.first, place.second);
 }
 
 }  // namespace xgemm::matmul::bf16x3

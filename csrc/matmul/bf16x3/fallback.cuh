@@ -22,10 +22,9 @@ __device__ __forceinline__ const LineStats* stats_b(const Bf16x3Arguments& g, in
 }
 
 /// Called by one warp. Do even the worst of the tile's lines pair well?
-template <class Config>
 __device__ __forceinline__ bool tile_is_well(const Bf16x3Arguments& g, unsigned tile) {
   const Problem& p = g.problem;
-  const auto at = tile_origin<Config>(g, tile);
+  const auto at = tile_origin(g, tile);
   const auto worst = [&](const LineStats* stats, auto lines, int left) {
     LineQuality all{1 << 14, 1 << 14};
 #pragma unroll
@@ -37,12 +36,11 @@ __device__ __forceinline__ bool tile_is_well(const Bf16x3Arguments& g, unsigned 
     return LineQuality{__reduce_min_sync(kFullWarp, all.density), __reduce_min_sync(kFullWarp, all.filled)};
   };
   return pairs_well(
-      worst(stats_a(g, at.batch) + at.row, std::integral_constant<int, Config::kValue.rows>{}, static_cast<int>(p.m) - at.row),
+      worst(stats_a(g, at.batch) + at.row, std::integral_constant<int, kRows>{}, static_cast<int>(p.m) - at.row),
       worst(stats_b(g, at.batch) + at.column, std::integral_constant<int, kColumns>{}, static_cast<int>(p.n) - at.column));
 }
 
 /// Lists the CTA's tiles. False: none.
-template <class Config>
 __device__ __forceinline__ bool list_tiles(const Bf16x3Arguments& g, Fallback& fallback) {
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const uint4 counts = __ldcg(reinterpret_cast<const uint4*>(g.failed.lines));  // FailedLines
@@ -64,7 +62,7 @@ __device__ __forceinline__ bool list_tiles(const Bf16x3Arguments& g, Fallback& f
 #pragma unroll 1
   for (unsigned first = blockIdx.x; first < g.all_units; first += kWarps * gridDim.x, turn ^= 1) {
     const unsigned tile = first + static_cast<unsigned>(warp) * gridDim.x;
-    const bool mine = tile < g.all_units && (!tile_is_well<Config>(g, tile) || all);
+    const bool mine = tile < g.all_units && (!tile_is_well(g, tile) || all);
     if (threadIdx.x % kWarpSize == 0) fallback.answers[turn][warp] = mine;
     __syncthreads();
     const auto answers = load_vector<2>(reinterpret_cast<const std::uint64_t*>(fallback.answers[turn]));
@@ -117,14 +115,14 @@ __device__ __forceinline__ void find_column_lifts(const Bf16x3Arguments& g, unsi
 
 /// Sets `lost` if a sum is infinite or NaN although neither its row nor its column is. `rows`: of the tile.
 template <class Config>
-__device__ __forceinline__ void find_overflow(const float (&sums)[Config::kValue.rows / 2], const Bf16x3Arguments& g,
+__device__ __forceinline__ void find_overflow(const float (&sums)[kRows / 2], const Bf16x3Arguments& g,
                                               const FragmentPlace<Config>& place, const TileOrigin& at, int column0, int rows,
                                               int n, std::uint32_t& lost) {
   const LineStats *const of_a = stats_a(g, at.batch) + at.row, *const of_b = stats_b(g, at.batch);
   const bool special[2] = {of_b[min(column0 + place.first, n - 1)].max_bits >= kInfinityBits,
                            of_b[min(column0 + place.second, n - 1)].max_bits >= kInfinityBits};
 #pragma unroll
-  for (int j = 0; j < Config::kValue.rows / 8; ++j)
+  for (int j = 0; j < kRows / 8; ++j)
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const bool row_special = of_a[min(8 * j + 2 * place.quad + c, rows - 1)].max_bits >= kInfinityBits;
@@ -136,13 +134,12 @@ __device__ __forceinline__ void find_overflow(const float (&sums)[Config::kValue
 
 /// Undoes the lifts of rows and columns in the sums.
 template <class Config>
-__device__ __forceinline__ void undo_lifts(float (&sums)[Config::kValue.rows / 2], const Bf16x3Arguments& g,
-                                           const unsigned char* lifts, const FragmentPlace<Config>& place, const TileOrigin& at,
-                                           int rows) {
+__device__ __forceinline__ void undo_lifts(float (&sums)[kRows / 2], const Bf16x3Arguments& g, const unsigned char* lifts,
+                                           const FragmentPlace<Config>& place, const TileOrigin& at, int rows) {
   const LineStats* const stats = stats_a(g, at.batch) + at.row;
   const int low[2] = {lifts[place.first], lifts[place.second]};
 #pragma unroll
-  for (int j = 0; j < Config::kValue.rows / 8; ++j)
+  for (int j = 0; j < kRows / 8; ++j)
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const int lift = lift_exponent(stats[min(8 * j + 2 * place.quad + c, rows - 1)].max_bits) - 127;

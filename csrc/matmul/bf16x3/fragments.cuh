@@ -50,7 +50,7 @@ __device__ __forceinline__ void split_unit(const Vector<float, 4> (&v)[4], auto 
     split_pair(value(2), value(3), second, lost);
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
-      *reinterpret_cast<uint2*>(slot + part * Shared<Config>::kPartBytes + row * 128 + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2) = {
+      *reinterpret_cast<uint2*>(slot + part * Shared::kPartBytes + row * 128 + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2) = {
           first[part], second[part]};
   }
   if constexpr (Config::kValue.fallback) {

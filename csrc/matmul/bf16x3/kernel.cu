@@ -13,7 +13,6 @@
 #include "device/ptx/grid.cuh"
 #include "matmul/bf16x3/consumer.cuh"
 #include "matmul/bf16x3/producer.cuh"
-#include "matmul/dispatch.h"
 #include "matmul/launch.h"
 #include "matmul/operand_map.h"
 
@@ -25,7 +24,7 @@ template <class Config>
 __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
   const bool tma = g.tma || false;  // "|| false", here and elsewhere: else ptxas spills two registers of bf16x3_64x128
   extern __shared__ unsigned char shared_memory[];
-  const Shared<Config> shared(shared_memory);
+  const Shared shared(shared_memory);
   if (threadIdx.x == 0) {
     shared.pipeline_b.init(tma ? 1 : kProducers, tma ? kConsumerWarps : kConsumerWarps * 32);
     shared.pipeline_a.init(kProducerWarps, kConsumerWarps);
@@ -36,7 +35,7 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
   ptx::grid_wait();
   ptx::grid_release();
   if constexpr (Config::kValue.fallback)
-    if (!list_tiles<Config>(g, shared.fallback)) return;
+    if (!list_tiles(g, shared.fallback)) return;
   if (warp_of_role() < kProducerWarps) {
     ptx::release_registers<kProducerRegisters>();
     produce<Config>(g, shared);
@@ -69,41 +68,39 @@ namespace {
 
 enum class Kind { any_k, short_k, fallback };
 
-template <Bf16x3Tile kTile, bool kKMajorB, Kind kKind>
+template <bool kKMajorB, Kind kKind>
 struct Bf16x3Instance {
   static constexpr Bf16x3Config kValue{
-      .rows = info(kTile).m, .k_major_b = kKMajorB, .fallback = kKind == Kind::fallback, .short_k = kKind == Kind::short_k};
+      .k_major_b = kKMajorB, .fallback = kKind == Kind::fallback, .short_k = kKind == Kind::short_k};
 };
 
-template <Bf16x3Tile kTile, bool kKMajorB, Kind kKind>
-bool launch(const Bf16x3Arguments& g, unsigned ctas, cudaStream_t stream) {
-  using Instance = Bf16x3Instance<kTile, kKMajorB, kKind>;
+template <bool kKMajorB, Kind kKind>
+bool launch_layout(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
+  using Instance = Bf16x3Instance<kKMajorB, kKind>;
   constexpr auto kKernel = [] {
     if constexpr (kKind == Kind::fallback)
       return bf16x3_fallback<Instance>;
     else
       return bf16x3_gemm<Instance>;
   }();
-  return enqueue_with_shared<kKernel, bf16x3::Shared<Instance>::kBytes>(
-      {.blocks = ctas, .threads = 32 * bf16x3::kWarps, .early = true}, stream, g);
+  return enqueue_with_shared<kKernel, bf16x3::Shared::kBytes>(
+      {.blocks = static_cast<unsigned>(plan.ctas), .threads = 32 * bf16x3::kWarps, .early = true}, stream, g);
 }
 
-template <Bf16x3Tile kTile, Kind kKind>
-bool launch_tile(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
-  const auto ctas = static_cast<unsigned>(plan.ctas);
-  return plan.b.k_major ? launch<kTile, true, kKind>(g, ctas, stream) : launch<kTile, false, kKind>(g, ctas, stream);
+template <Kind kKind>
+bool launch(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
+  return plan.b.k_major ? launch_layout<true, kKind>(plan, g, stream) : launch_layout<false, kKind>(plan, g, stream);
 }
 
 /// Fills the arguments of both kernels; false: the driver rejected the tensor map.
 bool describe(Bf16x3Arguments& g, const Problem& p, const Bf16x3Plan& plan) {
-  const int rows = info(plan.tile).m;
   const TensorOperand& b = plan.b;
   g.tma = plan.b_tma();
   g.a_along_k = a_along_k(p) || p.a.row_stride != 1;
   g.a_vectors = plan.a_vectors;
   g.plain = has_plain_epilogue(p) && !p.bias.data;
   g.batch_step_b = b.batch_step;
-  g.rows = static_cast<unsigned>(ceil_div(p.m, rows)), g.columns = static_cast<unsigned>(ceil_div(p.n, kBf16x3Columns));
+  g.rows = static_cast<unsigned>(ceil_div(p.m, bf16x3::kRows)), g.columns = static_cast<unsigned>(ceil_div(p.n, kBf16x3Columns));
   g.blocks = static_cast<unsigned>(plan.blocks), g.granule = static_cast<unsigned>(plan.granule),
   g.units = static_cast<unsigned>(plan.units);
   g.one_row = g.rows == 1 && p.batches == 1;
@@ -119,10 +116,7 @@ bool launch_bf16x3(const Problem& p, const Bf16x3Plan& plan, void* counters, flo
   Bf16x3Arguments g{};
   if (!describe(g, p, plan)) return false;
   g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
-  return dispatch_tile<kBf16x3Tiles.size()>(plan.tile, [&]<Bf16x3Tile kTile>() {
-    return plan.blocks <= kBf16x3Short ? launch_tile<kTile, Kind::short_k>(plan, g, stream)
-                                       : launch_tile<kTile, Kind::any_k>(plan, g, stream);
-  });
+  return plan.blocks <= kBf16x3Short ? launch<Kind::short_k>(plan, g, stream) : launch<Kind::any_k>(plan, g, stream);
 }
 
 bool launch_bf16x3_fallback(const Problem& p, const Bf16x3Plan& plan, const FailedPairs& only, const FailedProduct& failed,
@@ -130,9 +124,7 @@ bool launch_bf16x3_fallback(const Problem& p, const Bf16x3Plan& plan, const Fail
   Bf16x3Arguments g{};
   if (!describe(g, p, plan)) return false;
   g.fallback = only, g.failed = failed, g.prepared = prepared, g.list = list;
-  const auto ctas = static_cast<unsigned>(plan.ctas);
-  return plan.b.k_major ? launch<Bf16x3Tile::t64x128, true, Kind::fallback>(g, ctas, stream)
-                        : launch<Bf16x3Tile::t64x128, false, Kind::fallback>(g, ctas, stream);
+  return launch<Kind::fallback>(plan, g, stream);
 }
 
 }  // namespace xgemm::matmul

@@ -5,10 +5,9 @@
 
 namespace xgemm::matmul {
 
-inline constexpr int kBf16x3Columns = 128;   ///< of C per CTA: two consumer warpgroups of 64
-inline constexpr int kBf16x3FewPieces = 16;  ///< of the cost model alone: splits of a tile that one CTA adds (as before split_k/)
-inline constexpr int kBf16x3Block = 64;      ///< k per block, after which sums are promoted
-inline constexpr int kBf16x3Short = 2;       ///< up to so many blocks, tiles are not split and sums are more exact
+inline constexpr int kBf16x3Columns = 128;  ///< of C per CTA: two consumer warpgroups of 64
+inline constexpr int kBf16x3Block = 64;     ///< k per block, after which sums are promoted
+inline constexpr int kBf16x3Short = 2;      ///< up to so many blocks, tiles are not split and sums are more exact
 
 /// Biased exponents of the largest magnitudes of A's and B's lines that add up to less keep k products' sums under 2^126.
 constexpr int bf16x3_reach_limit(std::int64_t k) {
@@ -18,7 +17,6 @@ constexpr int bf16x3_reach_limit(std::int64_t k) {
 }
 
 struct Bf16x3Plan {
-  Bf16x3Tile tile;
   TensorOperand b;             ///< in place
   bool a_vectors;              ///< quads of A are aligned accesses
   std::int64_t tiles;          ///< of all batches

@@ -41,9 +41,9 @@ struct PanelCopy {
 template <class Config>
 class LoaderB {
   static constexpr bool kKMajorB = Config::kValue.k_major_b;
-  static constexpr int kSlots = Shared<Config>::kSlotsB;
+  static constexpr int kSlots = Shared::kSlotsB;
   const Bf16x3Arguments& g;
-  const Shared<Config>& shared;
+  const Shared& shared;
   const int warp;
   const bool tma, loads;
   Scheduler<Config> work;
@@ -51,7 +51,7 @@ class LoaderB {
   TileOrigin at;
 
  public:
-  __device__ __forceinline__ LoaderB(const Bf16x3Arguments& arguments, const Shared<Config>& memory, int mine)
+  __device__ __forceinline__ LoaderB(const Bf16x3Arguments& arguments, const Shared& memory, int mine)
       : g(arguments),
         shared(memory),
         warp(mine),
@@ -91,12 +91,11 @@ class LoaderB {
 /// A's blocks, in units of 4 rows by 4 of k: each thread copies its own by cp.async, kAhead blocks before it splits them.
 template <class Config>
 class SplitterA {
-  using Memory = Shared<Config>;
   static constexpr bool kFallback = Config::kValue.fallback;
-  static constexpr int kUnits = Memory::kUnits, kRoundRows = kProducers / 4;
-  static_assert(!kFallback || kUnits == kProducers);
+  static constexpr int kUnits = Shared::kUnits, kRoundRows = kProducers / 4;
+  static_assert(kUnits == kProducers);  // one round; as a loop with a run-time end, ptxas spills no register
   const Bf16x3Arguments& g;
-  const Memory& shared;
+  const Shared& shared;
   const int warp, lane;
   unsigned char* const copies;
   const int unit_row, unit_k, rounds;
@@ -127,7 +126,7 @@ class SplitterA {
 
   // If A is contiguous along k, a half warp takes 64 k of a row; else a warp takes 16 rows by 32 of k. Both have few bank
   // conflicts. Each round is kRoundRows rows further.
-  __device__ __forceinline__ SplitterA(const Bf16x3Arguments& arguments, const Memory& memory, int mine, int thread)
+  __device__ __forceinline__ SplitterA(const Bf16x3Arguments& arguments, const Shared& memory, int mine, int thread)
       : g(arguments),
         shared(memory),
         warp(mine),
@@ -181,7 +180,7 @@ class SplitterA {
   __device__ __forceinline__ void find_lifts() {
     const unsigned tile = blocks_split / g.blocks;
     if (blocks_split++ != tile * g.blocks) return;
-    const auto at = tile_origin<Config>(g, g.list[tile * gridDim.x + blockIdx.x]);
+    const auto at = tile_origin(g, g.list[tile * gridDim.x + blockIdx.x]);
     const std::uint32_t found = row_lifts(g, at, unit_row, static_cast<int>(g.problem.m));
     __syncwarp();
     if (g.a_along_k ? lane % 16 == 0 : lane < 4) lifts() = found;
@@ -204,18 +203,18 @@ class SplitterA {
 };
 
 template <class Config>
-__device__ __forceinline__ void produce(const Bf16x3Arguments& g, const Shared<Config>& shared) {
-  constexpr int kAhead = Shared<Config>::kAhead;
+__device__ __forceinline__ void produce(const Bf16x3Arguments& g, const Shared& shared) {
+  constexpr int kAhead = Shared::kAhead;
   const int warp = warp_of_role(), thread = static_cast<int>(threadIdx.x);
   // B's block t - kSlotsA + kSlotsB is loaded when A's slot for block t is free: then the consumers are past block t - kSlotsA.
   LoaderB<Config> b(g, shared, warp);
-  for (int i = 0; i < Shared<Config>::kSlotsB - kSlotsA; ++i) b.load_next();
+  for (int i = 0; i < Shared::kSlotsB - kSlotsA; ++i) b.load_next();
   SplitterA<Config> a(g, shared, warp, thread);
   for (int stage = 0; stage < kAhead; ++stage) a.copy_block(stage);
   PipelineState<kSlotsA> state;
   for (int stage = 0; a.left > 0; state.advance(), stage = stage + 1 == kAhead ? 0 : stage + 1) {
     cp_async_wait<kAhead - 1>();  // waits for this thread's copies; no other thread reads them
-    unsigned char* const target = shared.slots_a + state.slot * Shared<Config>::kSlotBytesA;
+    unsigned char* const target = shared.slots_a + state.slot * Shared::kSlotBytesA;
     ptx::Barrier* const written = shared.pipeline_a.acquire(state);
     b.load_next();
     if constexpr (Config::kValue.fallback)

@@ -12,15 +12,14 @@ struct TileOrigin {
   int row, column, batch;
 };
 
-template <class Config>
 __device__ __forceinline__ TileOrigin tile_origin(const Bf16x3Arguments& g, unsigned tile) {
   // Groups of eight rows of tiles, column by column, so that CTAs in flight share operands in L2.
   constexpr unsigned kGroup = 8;
   if (g.one_row) return {0, static_cast<int>(tile) * kColumns, 0};  // many short tiles: divisions would show
   const unsigned per_batch = g.rows * g.columns, in_batch = tile % per_batch, group = in_batch / (kGroup * g.columns);
   const unsigned in_group = in_batch - group * kGroup * g.columns, height = min(kGroup, g.rows - group * kGroup);
-  return {static_cast<int>(group * kGroup + in_group % height) * Config::kValue.rows,
-          static_cast<int>(in_group / height) * kColumns, static_cast<int>(tile / per_batch)};
+  return {static_cast<int>(group * kGroup + in_group % height) * kRows, static_cast<int>(in_group / height) * kColumns,
+          static_cast<int>(tile / per_batch)};
 }
 
 /// Walks this CTA's work: for each of its tiles, the blocks from `block` to `end`.
@@ -46,8 +45,8 @@ struct Scheduler {
     if (!done()) open();
   }
   __device__ __forceinline__ TileOrigin origin() const {
-    if constexpr (kFallback) return done() ? TileOrigin{0, 0, 0} : tile_origin<Config>(g, g.list[unit * gridDim.x + blockIdx.x]);
-    return tile_origin<Config>(g, kWhole || g.units == 1 ? unit : unit / g.units);
+    if constexpr (kFallback) return done() ? TileOrigin{0, 0, 0} : tile_origin(g, g.list[unit * gridDim.x + blockIdx.x]);
+    return tile_origin(g, kWhole || g.units == 1 ? unit : unit / g.units);
   }
   /// The CTA that computes a unit.
   __device__ __forceinline__ unsigned owner(unsigned of) const {

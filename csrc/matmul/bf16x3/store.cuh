@@ -36,10 +36,9 @@ __device__ __forceinline__ void store_quad_of_c(const Bf16x3Arguments& g, const 
 
 /// Stores kStageRows rows at a time through shared memory; to C, or if the tile is split to memory, and adds the splits.
 template <class Config>
-__device__ __forceinline__ void store(const float (&total)[Config::kValue.rows / 2], const Bf16x3Arguments& g,
-                                      const Shared<Config>& shared, const Scheduler<Config>& work, const Part& part, int consumer,
-                                      float* stage, int barrier) {
-  constexpr int kRows = Config::kValue.rows, kPitch = Shared<Config>::kPitch, kAlong = Shared<Config>::kAlong;
+__device__ __forceinline__ void store(const float (&total)[kRows / 2], const Bf16x3Arguments& g, const Shared& shared,
+                                      const Scheduler<Config>& work, const Part& part, int consumer, float* stage, int barrier) {
+  constexpr int kPitch = Shared::kPitch, kAlong = Shared::kAlong;
   constexpr int kQuads = kAlong / 4, kStep = 128 / kQuads;  // of a row; rows that the threads take at a time
   const FragmentPlace<Config> place;
   const int thread = place.warp * 32 + place.lane, along = thread % kQuads * 4, first_row = thread / kQuads;

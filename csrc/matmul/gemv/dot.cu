@@ -5,10 +5,11 @@
 //   of any strides.
 //   Group   dot_lanes(k) lanes, or dot_warps(lines, k) warps, multiply kLines lines of w at a time by all of x.
 //   Lane    quads of k, a group's lanes apart: 16-byte loads of w that bypass L1, kAhead per line in flight; x comes from L1, or
-//           from shared memory where it is not along k. If K is not a multiple of 4, only the first line is aligned: a lane's
-//           "quad" is then four elements, a group's lanes apart, so that a warp's loads of 4 bytes are neighbours.
+//           from shared memory where it is not along k. If lines of w are unaligned, a lane's "quad" is four elements, a group's
+//           lanes apart, so that a warp's loads of 4 bytes are neighbours.
 //   Order   quad q of k belongs to lane q % lanes of warp q / lanes % warps, which adds its quads' elements i = 0..3 to sum i, in
-//           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. It depends on N and K alone.
+//           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. It depends on N, K and whether w is
+//           aligned.
 //   Error   compensated.cuh: rounding errors of the last additions are kept, for a short K those of the first quad, and for one
 //           in lines of less than a warp those of all.
 //
@@ -42,18 +43,17 @@ namespace dot {
 /// sums.
 inline constexpr std::int64_t kExact = 768, kJoins = 2048;
 
-/// How a quad is loaded: one aligned access (whole quads only); the same elements one at a time (any strides and alignment);
-/// elements 32 apart (K not a multiple of 4; any strides).
-enum class Loads { vectors, elements, strided };
+/// How a quad is loaded: one aligned access (whole quads only); elements a group's lanes apart, one at a time (any strides).
+enum class Loads { vectors, strided };
 
 /// Products whose rounding error is kept: none, those of a lane's first quad if K is below kExact, all for K up to kDotShort.
 enum class Exact { none, first, all };
 
 /// Quads of each line that a lane has in flight (measured, docs/log/matmul.md). Single elements: few, to save registers.
 template <int kX, int kLines, Loads kLoads>
-inline constexpr int kAhead = kLoads == Loads::strided && kX > 1                      ? 4 / kLines
-                              : kLoads == Loads::elements || (kX != 2 && kLines == 2) ? 2
-                                                                                      : 4;
+inline constexpr int kAhead = kLoads == Loads::strided && kX > 1 ? 4 / kLines
+                              : kX != 2 && kLines == 2           ? 2
+                                                                 : 4;
 
 /// One line of an operand along k. kWhole: all elements of the quad are in bounds.
 template <Loads kLoads>
@@ -74,17 +74,12 @@ struct Line {
     const std::int64_t first = std::int64_t{4} * quad;
     if constexpr (kLoads == Loads::vectors) {
       return load_vector<4>(data + first);
-    } else if constexpr (kLoads == Loads::strided) {
+    } else {
       const std::int64_t at = first - 3 * (quad % lanes), step = lanes * stride;
       const float* const from = data + at * stride;
       Vector<float, 4> v;
 #pragma unroll
       for (int i = 0; i < 4; ++i) v[i] = kWhole || at + lanes * i < k ? from[i * step] : 0.f;
-      return v;
-    } else {
-      Vector<float, 4> v;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) v[i] = first + i < k ? data[(first + i) * stride] : 0.f;
       return v;
     }
   }
@@ -301,7 +296,7 @@ template <int kX, int kLines, dot::Loads kLoads, bool kStaged>
 void launch(const Problem& p, cudaStream_t stream) {
   using enum dot::Exact;
   // The branch for a first quad costs registers and time with several lines of x; elsewhere one instance does for any K.
-  constexpr bool kBranch = kX == 1 || kLoads == dot::Loads::elements || (kLoads == dot::Loads::vectors && kStaged);
+  constexpr bool kBranch = kX == 1 || (kLoads == dot::Loads::vectors && kStaged);
   constexpr dot::Exact kLong = kBranch ? first : none;
   p.k <= kDotShort    ? launch<kX, kLines, kLoads, all, kStaged>(p, stream)
   : p.k < dot::kExact ? launch<kX, kLines, kLoads, first, kStaged>(p, stream)
@@ -321,18 +316,15 @@ void launch_for(std::int64_t x_lines, const Problem& p, cudaStream_t stream) {
 void launch_dot(const Problem& p, cudaStream_t stream) {
   const bool stream_b = dot_streams_b(p);
   const OperandLines w = stream_b ? lines_of_b(p) : lines_of_a(p), x = stream_b ? lines_of_a(p) : lines_of_b(p);
-  const bool apart = p.k % 4 != 0;  // depends on K alone, so that no bit depends on strides or addresses
   using enum dot::Loads;
-  if (apart && (x.k_stride == 1 || !dot_stages(p.k)))
-    launch_for<strided, false, 2, 4>(x.count, p, stream);
-  else if (apart)
-    launch_for<strided, true, 2, 4>(x.count, p, stream);
-  else if (in_quads(p, w) && in_quads(p, x))
+  if (in_quads(p, w) && in_quads(p, x))
     launch_for<vectors, false, 2, 2>(x.count, p, stream);
   else if (in_quads(p, w) && dot_stages(p.k))
     launch_for<vectors, true, 2, 2>(x.count, p, stream);
+  else if (x.k_stride != 1 && dot_stages(p.k))
+    launch_for<strided, true, 2, 4>(x.count, p, stream);
   else
-    launch_for<elements, false, 1, 1>(x.count, p, stream);
+    launch_for<strided, false, 2, 4>(x.count, p, stream);
 }
 
 }  // namespace xgemm::matmul

@@ -1,7 +1,7 @@
 #include "matmul/plan/legality.h"
 
 #include <algorithm>
-#include <charconv>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,24 +33,19 @@ bool serves_mma(const Problem& p) {
          (p.b.row_stride == 1 || p.b.col_stride == 1);
 }
 
-/// The same by kernels that count in 32 bits.
-bool serves_short_fp32(const Problem& p) {
-  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 4096;
+/// The same by kernels that count in 32 bits, with so many tiles of a matrix.
+bool serves_short_fp32(const Problem& p, std::int64_t tiles) {
+  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 4096, kTiles = std::int64_t{1} << 27;
   const auto steps = [](const Operand& x) {
     return std::min(x.row_stride, x.col_stride) >= 0 && std::max(x.row_stride, x.col_stride) < kLimit / 4;
   };
-  return serves_fp32(p) && std::max({p.m, p.n, p.k}) < kLimit && steps(p.a) && steps(p.b);
-}
-
-bool serves_sliced(const Problem& p) {
-  return serves_short_fp32(p) && ceil_div(p.m, 32) * ceil_div(p.n, 32) < (std::int64_t{1} << 27) / p.batches;
+  return serves_fp32(p) && std::max({p.m, p.n, p.k}) < kLimit && steps(p.a) && steps(p.b) && tiles < kTiles / p.batches;
 }
 
 bool serves_sweep(const Problem& p) {
   const bool of_b = sweep_streams_b(p), of_a = p.n <= kGemvLines && p.a.row_stride == 1;
   const std::int64_t lines = of_b ? p.n : p.m;
-  return serves_short_fp32(p) && (of_b || of_a) && lines >= 32 &&
-         ceil_div(lines, kSweepColumns) < (std::int64_t{1} << 27) / p.batches;
+  return (of_b || of_a) && lines >= 32 && serves_short_fp32(p, ceil_div(lines, kSweepColumns));
 }
 
 bool serves_dot(const Problem& p) {
@@ -72,23 +67,16 @@ bool serves_large(const Problem& p) {
 }
 
 /// Every name that forces a plan.
-const std::vector<std::string>& all_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> found{"gemv", "dot", "sweep", "outputs", "wgmma_few_rows"};
-    const auto family = [&](std::string_view any, const auto& tiles) {
-      found.emplace_back(any);
-      for (const TileInfo& tile : tiles) found.emplace_back(tile.name);
-    };
-    family("simt", kSimtTiles), family("sliced", kSlicedTiles), family("fp64", kFp64Tiles), family("mma", kMmaTiles);
-    family("large", kLargeTiles);
-    for (const TileInfo& tile : kSlicedTiles) found.push_back(std::string(tile.name) + "_apart");
-    family("tf32", kTf32Tiles), family("bf16x3", kBf16x3Tiles), family("wgmma", kWgmmaTiles);
+const std::vector<std::string_view>& all_names() {
+  static const std::vector<std::string_view> names = [](const auto&... tables) {
+    std::vector<std::string_view> found{"gemv", "dot",   "sweep", "outputs", "simt",  "sliced",        "fp64",
+                                        "mma",  "large", "tf32",  "bf16x3",  "wgmma", "wgmma_few_rows"};
+    for (const std::span<const TileInfo> tiles : {std::span<const TileInfo>(tables)...})
+      for (const TileInfo& tile : tiles) found.push_back(tile.name);
     return found;
-  }();
+  }(kSimtTiles, kSlicedTiles, kFp64Tiles, kMmaTiles, kLargeTiles, kTf32Tiles, kBf16x3Tiles, kWgmmaTiles);
   return names;
 }
-
-std::string_view without_splits(std::string_view forced) { return forced.substr(0, forced.find('/')); }
 
 }  // namespace
 
@@ -107,7 +95,7 @@ Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forc
                   (p.n > kGemvLines || !p.batch_invariant),  // gemv's order of additions does not depend on M either
           .mma = asked("mma") && short_lines && p.k >= 1 && serves_mma(p),
           .large = asked("large") && serves_large(p),
-          .sliced = asked("sliced") && any_k && serves_sliced(p),
+          .sliced = asked("sliced") && any_k && serves_short_fp32(p, ceil_div(p.m, 32) * ceil_div(p.n, 32)),
           .tf32 = asked("tf32") && tma && serves_fp32(p) && p.precision != Precision::highest,
           .bf16x3 = asked("bf16x3") && tma && serves_fp32(p),
           .wgmma = asked("wgmma") && any_k && serves_wgmma(p)};
@@ -115,31 +103,16 @@ Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forc
 
 bool names_a_tile(std::string_view forced) { return forced.find('_') != forced.npos; }
 
-bool leaves_out_tile(std::string_view forced, std::string_view tile) {
-  return names_a_tile(forced) && without_splits(forced) != tile;
-}
-
-std::optional<std::int64_t> forced_splits(std::string_view forced) {
-  const auto slash = forced.find('/');
-  if (slash == forced.npos) return {};
-  std::int64_t splits = 0;
-  std::from_chars(forced.data() + slash + 1, forced.data() + forced.size(), splits);
-  return splits;
-}
+bool leaves_out_tile(std::string_view forced, std::string_view tile) { return names_a_tile(forced) && forced != tile; }
 
 bool is_plan_name(std::string_view forced) {
-  if (const auto slash = forced.find('/'); slash != forced.npos) {
-    const std::string_view splits = forced.substr(slash + 1);
-    if (!forced.starts_with("fp64_") && !forced.starts_with("mma_tf32_")) return false;
-    if (splits.empty() || splits.find_first_not_of("0123456789") != splits.npos) return false;
-  }
-  return std::find(all_names().begin(), all_names().end(), without_splits(forced)) != all_names().end();
+  return std::find(all_names().begin(), all_names().end(), forced) != all_names().end();
 }
 
 std::string plan_names() {
   std::string text;
-  for (const auto& name : all_names()) text += (text.empty() ? "" : ", ") + name;
-  return text + " (fp64_<tile>/<splits> and mma_tf32_<tile>/<splits> also say the number of splits)";
+  for (const std::string_view name : all_names()) (text += text.empty() ? "" : ", ") += name;
+  return text;
 }
 
 }  // namespace xgemm::matmul

@@ -12,7 +12,7 @@ namespace xgemm::matmul {
 /// Bytes per second of an H200, fitted to benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs).
 struct Machine {
   int sm_count;
-  double read_bytes = 4.0e12;       ///< operands read once by many CTAs, C, and passes over operands (fp16_split/)
+  double read_bytes = 4e12;         ///< operands read once by many CTAs, C, and passes over operands (fp16_split/)
   double l2_tma_bytes = 1.16e13;    ///< of all SMs: boxes of TMA
   double l2_async_bytes = 7.92e12;  ///< of all SMs: cp.async
   double join_bytes = 3.65e10;      ///< of a CTA: partial sums of splits, written and read
@@ -54,9 +54,8 @@ inline Machine machine_of(const DeviceProperties& gpu) {
   machine.mma_slower = slower(kH200Rates.mma, rates.mma), machine.mma_f64_slower = slower(kH200Rates.mma_f64, rates.mma_f64);
   machine.cuda_slower = slower(kH200Rates.fma, rates.fma), machine.cuda_f64_slower = slower(kH200Rates.fma_f64, rates.fma_f64);
   if (!hopper) machine.l2_async_bytes *= clock * gpu.sm_count / (kH200Clock * 132);
-  if (gpu.memory_bytes_per_second <= 0) return machine;
-  const double share = std::max(std::round(100 * gpu.memory_bytes_per_second / static_cast<double>(kH200)), 1.0) / 100;
-  machine.read_bytes *= share;
+  if (gpu.memory_bytes_per_second > 0)
+    machine.read_bytes *= std::max(std::round(100 * gpu.memory_bytes_per_second / static_cast<double>(kH200)), 1.0) / 100;
   return machine;
 }
 

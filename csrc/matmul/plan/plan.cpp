@@ -14,14 +14,14 @@ Candidate fastest(const Question& q) {
   const auto consider = [&](const auto& plan) {
     if (plan && (!best || plan->seconds < seconds(*best))) best = *plan;
   };
-  consider(offer_fp64(q)), consider(offer_mma(q)), consider(offer_sliced(q));
-  consider(offer_tf32(q)), consider(offer_bf16x3(q)), consider(offer_wgmma(q)), consider(offer_outputs(q));
+  consider(offer_outputs(q));
+  if (const auto fp64 = offer_fp64(q)) return consider(fp64), *best;  // always faster than whole rows on CUDA cores
+  consider(offer_mma(q)), consider(offer_sliced(q)), consider(offer_tf32(q));
+  consider(offer_bf16x3(q)), consider(offer_wgmma(q));
   if (!is_hopper(q) || !q.forced.empty()) consider(offer_large(q));
   const std::optional<Candidate> cuda = offer_cuda_cores(q);
-  if (!best && !cuda) return *offer_large({q.p, q.gpu});  // serves every problem of half precision
-  const bool always =
-      !q.forced.empty() || (is_hopper(q) && is_half(q.p.dtype)) || (q.p.dtype == DType::f64 && q.p.n > kGemvLines);
-  return best && (!cuda || always || seconds(*best) <= seconds(*cuda)) ? *best : *cuda;
+  if (cuda && (!best || seconds(*cuda) < seconds(*best))) return *cuda;
+  return best ? *best : *offer_large({q.p, q.gpu});  // serves every problem of half precision
 }
 
 /// Batch-invariant: tensor cores or CUDA cores, by what is faster for many rows, whatever the number and the layout of its own.
@@ -33,7 +33,7 @@ Candidate fastest_invariant(const Question& q) {
     return large ? std::optional<Candidate>(*large) : std::nullopt;
   };
   const Problem many_rows = with_many_rows(q.p);
-  const Question many(many_rows, q.gpu);
+  const Question many{many_rows, q.gpu};
   const auto own = offer(q), of_many = offer(many);
   const bool half = is_half(q.p.dtype);
   const bool pays = of_many && (half || seconds(*of_many) <= seconds(*offer_cuda_cores(many)));
@@ -43,17 +43,10 @@ Candidate fastest_invariant(const Question& q) {
   return mma && mma->seconds < seconds(*own) ? Candidate(*mma) : *own;
 }
 
-/// Kernels that take any strides. fp64's tiles are always faster than CUDA cores, and so for any M.
-Candidate plain(const Question& q) {
-  if (const auto fp64 = offer_fp64(q)) return *fp64;
-  if (const auto large = is_half(q.p.dtype) ? offer_large({q.p, q.gpu}) : std::nullopt) return *large;
-  return *offer_cuda_cores(q);
-}
-
 /// A gated product by one kernel, if that takes less time than two products on CUDA cores (batch-invariant: of many rows).
 std::optional<WgmmaPlan> whole_gated(const Question& q) {
   const Problem many = with_many_rows(q.p);
-  const Question asked(q.p.batch_invariant ? many : q.p, q.gpu);
+  const Question asked{q.p.batch_invariant ? many : q.p, q.gpu};
   const auto wgmma = offer_wgmma(q), timed = q.p.batch_invariant ? offer_wgmma(asked) : wgmma;
   const bool always = is_half(q.p.dtype) || !q.forced.empty();
   return wgmma && timed && (always || timed->seconds <= 2 * seconds(*offer_cuda_cores(asked))) ? wgmma : std::nullopt;
@@ -89,15 +82,10 @@ Plan each_product(const Question& q, const Choose& choose) {
 }  // namespace
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  const Question q(p, gpu, forced);
+  const Question q{p, gpu, forced};
   if (p.gated)
     if (const auto whole = whole_gated(q)) return {*whole, {}};
-  const bool in_order = p.batch_invariant && forced.empty();
-  return each_product(q, !in_order ? fastest : p.dtype == DType::f64 ? plain : fastest_invariant);
-}
-
-Plan make_plain_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
-  return each_product({p, gpu, forced}, plain);
+  return each_product(q, p.batch_invariant && forced.empty() && p.dtype != DType::f64 ? fastest_invariant : fastest);
 }
 
 }  // namespace xgemm::matmul

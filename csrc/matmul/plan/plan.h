@@ -35,9 +35,6 @@ struct Plan {
 /// Empty: the fastest of all. Of a batch-invariant problem the order of additions depends on N, K and dtype alone.
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
 
-/// A plan of kernels that take any strides: for tensor maps that the driver rejects.
-Plan make_plain_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {});
-
 // `forced`: as in make_plan; of wgmma, a tile that cannot do the problem leaves the choice free.
 std::optional<Fp64Plan> offer_fp64(const Question& q);
 std::optional<MmaPlan> offer_mma(const Question& q);
@@ -51,6 +48,8 @@ std::optional<Candidate> offer_cuda_cores(const Question& q);
 std::optional<GemvPlan> offer_outputs(const Question& q);
 /// Other names, and a tile that cannot do the problem, leave simt_64x64, which does every problem of fp32 and fp64.
 SimtPlan offer_simt(const Question& q);
+/// The product on CUDA cores, for the elements that fp16 parts cannot represent: its launch must be short if there are none.
+SimtPlan simt_fallback(Problem p, const DeviceProperties& gpu);
 
 /// Whole tiles, for the elements that a product's fp16 parts cannot represent; nothing if CUDA cores have to compute them. The
 /// tiles' numbers take bf16x3_list_words.

@@ -1,7 +1,8 @@
-// What is asked of the planner, and the predicted time of a tile: the longest of what multiplies, what L2 delivers and what
-// memory delivers. Microseconds, unless a name says otherwise.
+// What is asked of the planner, and what families' candidates are made of: predicted times, tiles, splits of K, the least time.
+// Microseconds, unless a name says otherwise.
 #pragma once
 #include <algorithm>
+#include <optional>
 
 #include "device/integer.h"
 #include "matmul/order.h"
@@ -11,9 +12,11 @@
 
 namespace xgemm::matmul {
 
-inline constexpr double kNextLaunch = 1.95;  ///< a kernel that depends on the one before
-inline constexpr double kHidden = 0.113;     ///< share of the shorter of compute, memory and L2 that adds to the longest
-inline constexpr double kUnalignedC = 3.05;  ///< time of rows of C that begin unaligned, which are stored by element
+inline constexpr double kLaunch = 1.03;       ///< everything but the tiles
+inline constexpr double kNextLaunch = 1.95;   ///< a kernel that depends on the one before
+inline constexpr double kReadSplit = 0.0347;  ///< such a kernel's read of a split's sums, one after another
+inline constexpr double kHidden = 0.113;      ///< share of the shorter of compute, memory and L2 that adds to the longest
+inline constexpr int kMostWaves = 8;          ///< CTAs of an SM, of splits that need not run at once
 
 /// `ctas` of a tile, `depth` of K each, on `at_once` SMs.
 inline double compute_us(const TileInfo& t, std::int64_t ctas, std::int64_t depth, std::int64_t at_once) {
@@ -21,7 +24,7 @@ inline double compute_us(const TileInfo& t, std::int64_t ctas, std::int64_t dept
   return each * t.start + blocks * std::max(t.block, each * t.more);
 }
 
-/// What is shorter is not all hidden.
+/// The longest of what multiplies, what memory and what L2 deliver. What is shorter is not all hidden.
 inline double longest_us(double compute, double memory, double l2 = 0) {
   const double longest = std::max({compute, memory, l2});
   return longest + kHidden * (compute + memory + l2 - longest);
@@ -31,42 +34,64 @@ inline double longest_us(double compute, double memory, double l2 = 0) {
 struct Question {
   const Problem& p;
   const DeviceProperties& gpu;
-  std::string_view forced;
-  Legal legal;
-  Machine machine;
-  double size;              ///< bytes of an element
-  double bytes_a, bytes_b;  ///< of operands, once
-  double bytes_c;
-  std::int64_t chunk, chunks;  ///< of K, on CUDA cores
-  bool quads_a, quads_b;       ///< has_vectors of four elements
+  std::string_view forced{};
+  Legal legal = matmul::legal(p, gpu, forced);
+  Machine machine = machine_of(gpu);
+  double size = static_cast<double>(size_of(p.dtype));                                          ///< bytes of an element
+  double bytes_a = operand_bytes(p, lines_of_a(p)), bytes_b = operand_bytes(p, lines_of_b(p));  ///< of operands, once
+  double bytes_c = size * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
+  bool quads_a = has_vectors(p, lines_of_a(p), 4), quads_b = has_vectors(p, lines_of_b(p), 4);
 
-  Question(const Problem& p, const DeviceProperties& gpu, std::string_view forced = {})
-      : p(p),
-        gpu(gpu),
-        forced(forced),
-        legal(matmul::legal(p, gpu, forced)),
-        machine(machine_of(gpu)),
-        size(static_cast<double>(size_of(p.dtype))),
-        bytes_a(operand_bytes(p, lines_of_a(p))),
-        bytes_b(operand_bytes(p, lines_of_b(p))),
-        bytes_c(size * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches)),
-        chunk(chunk_length(p.n, p.k)),
-        chunks(chunk_count(p.n, p.k)),
-        quads_a(has_vectors(p, lines_of_a(p), 4)),
-        quads_b(has_vectors(p, lines_of_b(p), 4)) {}
+  std::int64_t tiles(const TileInfo& t) const { return ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches; }
+  double move(double bytes) const { return 1e6 * bytes / machine.read_bytes; }
+  double memory() const { return move(bytes_a + bytes_b + bytes_c); }  ///< A, B and C once
 
   /// A product in `tiles` tiles of `t`, whose K `splits` CTAs share, `depth` each, without launches and the addition of splits.
-  /// `l2_bytes`: the rate of the loads, 0 if it never limits; `times_c`: as memory's.
-  double product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, double l2_bytes = 0,
-                 double times_c = 1) const {
-    const double l2 =
-        l2_bytes > 0 ? 1e6 * size * static_cast<double>(tiles * (t.m + t.n)) * static_cast<double>(p.k) / l2_bytes : 0;
-    return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(times_c), l2);
+  /// `l2_bytes`: the rate of the loads, 0 if it never limits.
+  double product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, double l2_bytes = 0) const {
+    const double loads = size * static_cast<double>(tiles * (t.m + t.n)) * static_cast<double>(p.k);
+    return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(),
+                      l2_bytes > 0 ? 1e6 * loads / l2_bytes : 0);
   }
-  double memory(double times_c = 1) const { return move(bytes_a + bytes_b + times_c * bytes_c); }  ///< A, B and C once
-  double stores_of_c() const { return p.dtype == DType::f32 && p.n % 4 != 0 ? kUnalignedC : 1; }  ///< by boxes of TMA: as times_c
-  double move(double bytes) const { return 1e6 * bytes / machine.read_bytes; }
-  double join(double bytes_of_cta) const { return 1e6 * bytes_of_cta / machine.join_bytes; }  ///< sums of splits that meet
+  // The addition of `splits` partial sums: by another launch, which reads what was written, `bytes` a split; or by CTAs that
+  // meet, which takes `wait` and the exchange of a CTA's `bytes`.
+  double add_by_launch(std::int64_t splits, std::int64_t bytes) const {
+    return splits == 1 ? 0
+                       : kNextLaunch + kReadSplit * static_cast<double>(splits) + move(2.0 * static_cast<double>(bytes * splits));
+  }
+  double add_by_meeting(double wait, std::int64_t splits, double bytes) const {
+    return splits == 1 ? 0 : wait + 1e6 * bytes / machine.join_bytes;
+  }
+};
+
+/// Calls f(tile, info) for the tiles that `forced` does not leave out.
+template <class Tile, std::size_t kCount, class F>
+void each_tile(const Tiles<kCount>& tiles, std::string_view forced, const F& f) {
+  for (std::size_t i = 0; i < kCount; ++i)
+    if (!leaves_out_tile(forced, tiles[i].name)) f(static_cast<Tile>(i), tiles[i]);
+}
+
+/// Calls f(splits, each) for splits of `blocks`, `each` long: for none; where `tiles` leave room for more, for as many as give
+/// every SM 1 to `ctas` CTAs, or a half, a quarter ... of these.
+template <class F>
+void each_split(const Question& q, std::int64_t blocks, std::int64_t tiles, int ctas, const F& f) {
+  constexpr std::int64_t kMost = 512;  // split_k/meeting.cuh counts to 1023
+  f(1, blocks);
+  for (int of_sm = 1; of_sm <= ctas; ++of_sm)
+    for (std::int64_t splits = std::min({blocks, kMost, q.gpu.sm_count * of_sm / tiles}); splits > 1; splits /= 2) {
+      const std::int64_t each = ceil_div(blocks, splits);
+      f(ceil_div(blocks, each), each);
+    }
+}
+
+/// Keeps the candidate of least time; of equal ones the first.
+template <class FamilyPlan>
+struct Least {
+  std::optional<FamilyPlan> best;
+  void consider(FamilyPlan plan, double us) {
+    plan.seconds = 1e-6 * us;
+    if (!best || plan.seconds < best->seconds) best = plan;
+  }
 };
 
 }  // namespace xgemm::matmul

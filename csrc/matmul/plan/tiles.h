@@ -15,28 +15,23 @@ struct TileInfo {
   double start;  ///< of a CTA: everything but its k-blocks
   double block;  ///< a k-block, if the CTA is alone on its SM
   double more;   ///< a k-block of each of several CTAs of an SM; as `block` where it is left out
-  constexpr TileInfo(std::string_view name, int m, int n, int k, int per_sm, double start, double block, double more)
-      : name(name), m(m), n(n), k(k), per_sm(per_sm), start(start), block(block), more(more) {}
-  constexpr TileInfo(std::string_view name, int m, int n, int k, int per_sm, double start = 0, double block = 0)
-      : TileInfo(name, m, n, k, per_sm, start, block, block) {}
+  constexpr TileInfo(std::string_view name, int m, int n, int k, int per_sm, double start = 0, double block = 0, double more = 0)
+      : name(name), m(m), n(n), k(k), per_sm(per_sm), start(start), block(block), more(more > 0 ? more : block) {}
+  constexpr void slow_down(double times) { block *= times, more *= times; }
 };
 template <std::size_t kCount>
 using Tiles = std::array<TileInfo, kCount>;
 
-/// A tile of wgmma: a k-block takes the tensor cores' time, `operations` a cycle and SM (multiplications and additions), and
-/// the hand-over of its slot; a CTA's start and end take longer the more it stores.
-struct WgmmaRates {
-  int k_block;
-  double operations, megahertz;
-  double hand_over, start, element;  ///< microseconds: of a k-block; of a CTA; of an element of C
-  constexpr TileInfo operator()(std::string_view name, int m, int n, int k) const {
-    return {name, m, n, k, 1, start + element * m * n, 2.0 * m * n * k / (operations * megahertz) + hand_over * k / k_block};
-  }
-};
+// Tiles of wgmma: a k-block takes the tensor cores' time (operations a cycle and SM, megahertz) and the hand-over of its slot; a
+// CTA's start and end take longer the more it stores.
 inline constexpr double kHalfHandOver = 0.0399, kHalfStart = 0.337, kHalfElement = 3.95e-5;
 inline constexpr double kTf32HandOver = 0.0908, kTf32Start = 0.763, kTf32Element = 9.86e-5;
-inline constexpr WgmmaRates kHalfRates{64, 4096, 1650, kHalfHandOver, kHalfStart, kHalfElement};
-inline constexpr WgmmaRates kTf32Rates{32, 2048, 1700, kTf32HandOver, kTf32Start, kTf32Element};
+constexpr TileInfo half_tile(std::string_view name, int m, int n, int k) {
+  return {name, m, n, k, 1, kHalfStart + kHalfElement * m * n, 2.0 * m * n * k / (4096 * 1650) + kHalfHandOver * k / 64};
+}
+constexpr TileInfo tf32_tile(std::string_view name, int m, int n, int k) {
+  return {name, m, n, k, 1, kTf32Start + kTf32Element * m * n, 2.0 * m * n * k / (2048 * 1700) + kTf32HandOver * k / 32};
+}
 
 /// CUDA cores, fp32; fp64 takes twice as long.
 enum class SimtTile : std::uint8_t { t128x128, t64x64, t16x128 };
@@ -46,11 +41,13 @@ inline constexpr Tiles<3> kSimtTiles{{
     {"simt_16x128", 16, 128, 16, 3, 0.109, 1, 0.501},   // few rows: reads B once
 }};
 
-/// fp32 computed in fp64: eight warps share a tile's k.
+/// fp32 computed in fp64: eight warps share a tile's k; or each has a tile of its own, for short K.
 enum class SlicedTile : std::uint8_t { t32x32, t32x64 };
-inline constexpr Tiles<2> kSlicedTiles{{
+inline constexpr Tiles<4> kSlicedTiles{{
     {"sliced_32x32", 32, 32, 128, 1, 0.878, 0.857},
-    {"sliced_32x64", 32, 64, 128, 1, 1.9, 1.383},
+    {"sliced_32x64", 32, 64, 128, 1, 1.9, 1.38},
+    {"sliced_32x32_apart", 32, 32, 16, 1, 1.92, 0.81},
+    {"sliced_32x64_apart", 32, 64, 16, 1, 4.16, 1.31},
 }};
 
 /// fp64 on tensor cores (docs/log/matmul.md).
@@ -87,27 +84,25 @@ constexpr bool has_two_parts(LargeTile t) { return t >= LargeTile::x2_128x128; }
 /// wgmma in TF32.
 enum class Tf32Tile : std::uint8_t { t128x256x32, t128x128x32, t64x128x64, t64x64x128 };
 inline constexpr Tiles<4> kTf32Tiles{{
-    kTf32Rates("tf32_128x256x32", 128, 256, 32),  // large products: the least traffic
-    kTf32Rates("tf32_128x128x32", 128, 128, 32),  // fewer tiles
-    kTf32Rates("tf32_64x128x64", 64, 128, 64),    // a weight's 64 lines by 128 rows
-    kTf32Rates("tf32_64x64x128", 64, 64, 128),    // few rows, small outputs
+    tf32_tile("tf32_128x256x32", 128, 256, 32),  // large products: the least traffic
+    tf32_tile("tf32_128x128x32", 128, 128, 32),  // fewer tiles
+    tf32_tile("tf32_64x128x64", 64, 128, 64),    // a weight's 64 lines by 128 rows
+    tf32_tile("tf32_64x64x128", 64, 64, 128),    // few rows, small outputs
 }};
 
 /// wgmma on three bf16 parts.
-enum class Bf16x3Tile : std::uint8_t { t32x128, t64x128 };
-inline constexpr Tiles<2> kBf16x3Tiles{{
-    {"bf16x3_32x128", 32, 128, 64, 1, 1.23, 1.36},   // few rows: limited by reading B
-    {"bf16x3_64x128", 64, 128, 64, 1, 2.38, 1.876},  // the rest: B is read and split half as often
+inline constexpr Tiles<1> kBf16x3Tiles{{
+    {"bf16x3_64x128", 64, 128, 64, 1, 2.38, 1.88},
 }};
 
 /// wgmma on 16-bit operands.
 enum class WgmmaTile : std::uint8_t { t128x256, t128x192, t128x128, t64x64, t64x32 };
 inline constexpr Tiles<5> kWgmmaTiles{{
-    kHalfRates("wgmma_128x256", 128, 256, 64),  // the least shared-memory and L2 traffic per product
-    kHalfRates("wgmma_128x192", 128, 192, 64),  // half precision: where it fills whole waves
-    kHalfRates("wgmma_128x128", 128, 128, 64),  // fewer columns, or fp32: room for the promoted sums
-    kHalfRates("wgmma_64x64", 64, 64, 128),     // few rows: limited by reading B; smaller products
-    kHalfRates("wgmma_64x32", 64, 32, 128),     // half precision, a K-major B
+    half_tile("wgmma_128x256", 128, 256, 64),  // the least shared-memory and L2 traffic per product
+    half_tile("wgmma_128x192", 128, 192, 64),  // half precision: where it fills whole waves
+    half_tile("wgmma_128x128", 128, 128, 64),  // fewer columns, or fp32: room for the promoted sums
+    half_tile("wgmma_64x64", 64, 64, 128),     // few rows: limited by reading B; smaller products
+    half_tile("wgmma_64x32", 64, 32, 128),     // half precision, a K-major B
 }};
 
 constexpr const TileInfo& info(SimtTile t) { return kSimtTiles[static_cast<std::size_t>(t)]; }
@@ -117,7 +112,6 @@ constexpr const TileInfo& info(MmaTile t) { return kMmaTiles[static_cast<std::si
 constexpr const TileInfo& info(LargeTile t) { return kLargeTiles[static_cast<std::size_t>(t)]; }
 constexpr int large_slot_bytes(LargeTile t, int parts) { return 2 * parts * info(t).k * (info(t).m + info(t).n); }
 constexpr const TileInfo& info(Tf32Tile t) { return kTf32Tiles[static_cast<std::size_t>(t)]; }
-constexpr const TileInfo& info(Bf16x3Tile t) { return kBf16x3Tiles[static_cast<std::size_t>(t)]; }
 constexpr const TileInfo& info(WgmmaTile t) { return kWgmmaTiles[static_cast<std::size_t>(t)]; }
 
 }  // namespace xgemm::matmul

@@ -1,9 +1,9 @@
-// The candidate of wgmma. Costs are microseconds, as in families.cpp.
+// The candidate of wgmma. Costs are microseconds, as in candidates.cpp.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "device/integer.h"
-#include "matmul/gemv/plan.h"
 #include "matmul/plan/operands.h"
 #include "matmul/plan/plan.h"
 
@@ -12,14 +12,14 @@ namespace {
 
 constexpr double kHalfLaunch = 1.6;                 // half precision: everything but the tiles
 constexpr double kPair = 0.775;                     // the start of a multicast pair
+constexpr double kFewRows = 0.853;                  // a k-block of few rows, of which only those in bounds are loaded
 constexpr double kCluster = 1.06, kMeeting = 3.81;  // splits of K that a cluster adds, or CTAs through memory
 constexpr double kUnalignedStore = 0.671;           // rows of C that begin unaligned, which TMA cannot store
 constexpr double kLineRequest = 8.87e-4;            // a cache line that an SM requests
-constexpr double kFewRows = 0.853;                  // a k-block of few rows, of which only those in bounds are loaded
 // fp32 operands in one or two fp16 parts: more of a CTA, for scales; more of 64 k of each product, in two parts for promotion.
 constexpr double kPartsStore = 0.718, kPartsProduct = 0.034;
-// few_rows.cuh: everything but its slots; of 128 k, and more for each row; with lines along n that begin equally aligned.
-constexpr double kFewRowsStart = 2.44, kSlot = 0.286, kSlotRow = 0.00186, kSlotAligned = 1.77;
+// few_rows.cuh: everything but its slots; of 128 k, and more for each row.
+constexpr double kFewRowsStart = 2.44, kSlot = 0.286, kSlotRow = 0.00186;
 
 /// Cache lines that a box's 128-byte row touches, on average: one request each. (The plan does not know where the base lies in
 /// its cache line.)
@@ -39,6 +39,10 @@ bool has_instance(const Problem& p, WgmmaTile tile, int parts, bool k_major_b, s
   return tile == WgmmaTile::t128x128 || decode;
 }
 
+bool has_empty_split(const Problem& p, std::int64_t splits) {
+  return (splits - 1) * split_blocks(p.k, splits) * kWgmmaTileK >= p.k;
+}
+
 /// Times of wgmma/kernel.cuh's tiles, with operands as the kernel loads them: in fp16 `parts`, or half precision (0).
 struct WgmmaRoofline {
   const Question& q;
@@ -47,123 +51,79 @@ struct WgmmaRoofline {
   const Problem& p = q.p;
   double lines_a = parts ? 1 : lines_a_row(a), lines_b = parts ? 1 : lines_a_row(b);
 
-  std::int64_t columns(const TileInfo& t, std::int64_t cluster) const;
-  double us(const WgmmaTiling& c) const;
-  bool pairs_pay(const WgmmaTiling& c) const;
-};
-
-/// Columns of C per tile. Few rows with a K-major B: as many as keep all SMs equally busy, or with splits put clusters on half
-/// of the SMs or three quarters, as two SMs share their path to L2.
-std::int64_t WgmmaRoofline::columns(const TileInfo& t, std::int64_t cluster) const {
-  const std::int64_t most = p.gated ? t.n / 2 : t.n;
-  const int sm_count = q.gpu.sm_count;
-  if (t.m > 64 || t.n <= 32 || p.m > 64 || parts != 0 || !b.k_major || p.gated || p.batches > 1) return most;
-  if (cluster > 1) {
-    constexpr std::int64_t kLeast = 40;
-    for (const int busy : {sm_count / 2, sm_count * 3 / 4}) {
-      const std::int64_t wanted = round_up(ceil_div(p.n, clusters_at_once(cluster, busy)), 8);
-      if (wanted <= most) return std::max(wanted, kLeast);
-    }
-    return most;
+  /// Columns of C per tile. Few rows with a K-major B: as many as keep all SMs equally busy.
+  std::int64_t columns(const TileInfo& t, std::int64_t cluster) const {
+    const std::int64_t most = p.gated ? t.n / 2 : t.n;
+    const bool few = t.m <= 64 && t.n > 32 && p.m <= 64 && parts == 0 && b.k_major && !p.gated && p.batches == 1 && cluster == 1;
+    return few ? std::min(most, round_up(ceil_div(p.n, round_up(ceil_div(p.n, most), q.gpu.sm_count)), 8)) : most;
   }
-  constexpr std::int64_t kStays = 1 << 24;  // elements of a B that stays in L2; in several waves, fewer tiles cost less
-  const std::int64_t tiles = round_up(ceil_div(p.n, most), sm_count);
-  return tiles > sm_count && p.n * p.k <= kStays ? most : std::min(most, round_up(ceil_div(p.n, tiles), 8));
-}
 
-double WgmmaRoofline::us(const WgmmaTiling& c) const {
-  const TileInfo& t = info(c.tile);
-  const std::int64_t tiles_m = ceil_div(p.m, t.m), tiles_n = ceil_div(p.n, c.columns), tiles = tiles_m * tiles_n * p.batches,
-                     pairs = p.batches * (shares_a(t.m, t.n) ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
-  // At a time run pairs, clusters or CTAs.
-  const auto rounds =
-      static_cast<double>(c.multicast ? ceil_div(pairs, std::max(1, q.gpu.sm_count / 2))
-                                      : ceil_div(tiles * c.memory_splits, clusters_at_once(c.cluster, q.gpu.sm_count)));
-  const bool alone = c.cluster == 1 && c.memory_splits == 1, half = parts == 0;
-  const auto k = static_cast<double>(alone ? round_up(p.k, kWgmmaTileK) : split_blocks(p.k, c.splits) * kWgmmaTileK);
-  // A k-block of 64: products, and requests of cache lines by the SM; and what all SMs take from L2.
-  const auto rows = static_cast<double>(std::min<std::int64_t>(p.m, t.m));
-  const double of_a = c.multicast && shares_a(t.m, t.n) ? 0.5 : 1, of_b = c.multicast && !shares_a(t.m, t.n) ? 0.5 : 1;
-  const double requests = lines_a * rows * of_a + lines_b * static_cast<double>(c.columns) * of_b;
-  const double product = t.block * 64 / t.k * (p.m <= 64 && t.m == 64 && half ? kFewRows : 1);
-  const double block = half ? std::max(product, lines_a > 1 || lines_b > 1 ? kLineRequest * requests : 0)
-                            : (parts == 2 ? 3 : 1) * (product + kPartsProduct);
-  const double store = t.start + (half ? (p.n % 8 == 0 ? 0 : kUnalignedStore) : kPartsStore * parts);
-  const double bytes = half ? 2 : 2 * parts, up = p.gated ? q.bytes_b : 0;  // of an element of A and B
-  const double l2 =
-      1e6 * requests * 64 * bytes * k / 64 * static_cast<double>(tiles * c.cluster * c.memory_splits) / q.machine.l2_tma_bytes;
-  const double memory = q.move(bytes / q.size * (q.bytes_a + q.bytes_b + up) + q.stores_of_c() * q.bytes_c);
-  const double sums = 2 * rows * t.n * 4;  // bytes of a CTA's, sent and received
-  const double join = c.memory_splits > 1      ? kMeeting + q.join(sums)
-                      : c.cluster > 1 && !half ? kMeeting
-                      : c.cluster > 1          ? kCluster + q.join(sums / 2)
-                                               : 0;
-  return longest_us(rounds * (k / 64 * block + store), memory, l2) + rounds * join + (c.multicast ? kPair : 0);
-}
+  std::int64_t tiles(const WgmmaTiling& c) const { return ceil_div(p.m, info(c.tile).m) * ceil_div(p.n, c.columns) * p.batches; }
 
-/// Pairs pay where rows straddle cache lines, by fewer requests to L2, or two rows of 64-row tiles share a long B.
-bool WgmmaRoofline::pairs_pay(const WgmmaTiling& c) const {
-  constexpr std::int64_t kRowsToShare = 16, kLongK = 2048;  // of A: sharing fewer saves nothing
-  const TileInfo& t = info(c.tile);
-  const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, c.columns) * p.batches;
-  const bool pays = lines_a > 1 || lines_b > 1 || (t.m == 64 && p.m <= 128 && tiles <= q.gpu.sm_count && p.k >= kLongK);
-  const bool pairs = shares_a(t.m, t.n) ? p.n > c.columns && p.m >= kRowsToShare : p.m > t.m && c.columns % 16 == 0;
-  return parts == 0 && !p.gated && pairs && pays && c.cluster == 1 && c.memory_splits == 1 && q.gpu.sm_count > 1;
-}
+  double us(const WgmmaTiling& c) const {
+    const TileInfo& t = info(c.tile);
+    const bool half = parts == 0, pairs_share_a = c.multicast && shares_a(t.m, t.n),
+               pairs_share_b = c.multicast && !pairs_share_a;
+    const std::int64_t tiles_m = ceil_div(p.m, t.m), tiles_n = ceil_div(p.n, c.columns), ctas = tiles(c) * c.memory_splits;
+    const std::int64_t pairs = p.batches * (pairs_share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
+    // At a time run pairs, clusters or CTAs.
+    const auto rounds = static_cast<double>(c.multicast ? ceil_div(pairs, std::max(1, q.gpu.sm_count / 2))
+                                                        : ceil_div(ctas, clusters_at_once(c.cluster, q.gpu.sm_count)));
+    const bool alone = c.cluster == 1 && c.memory_splits == 1;
+    const auto k = static_cast<double>(alone ? round_up(p.k, kWgmmaTileK) : split_blocks(p.k, c.splits) * kWgmmaTileK);
+    // A k-block of 64: products, and requests of cache lines by the SM; and what all SMs take from L2.
+    const auto rows = static_cast<double>(std::min<std::int64_t>(p.m, t.m));
+    const double requests =
+        lines_a * rows * (pairs_share_a ? 0.5 : 1) + lines_b * static_cast<double>(c.columns) * (pairs_share_b ? 0.5 : 1);
+    const double product = t.block * 64 / t.k * (p.m <= 64 && t.m == 64 && half ? kFewRows : 1);
+    const double block = half ? std::max(product, lines_a > 1 || lines_b > 1 ? kLineRequest * requests : 0)
+                              : (parts == 2 ? 3 : 1) * (product + kPartsProduct);
+    const double store = t.start + (half ? (p.n % 8 == 0 ? 0 : kUnalignedStore) : kPartsStore * parts);
+    const double bytes = half ? 2 : 2 * parts, up = p.gated ? q.bytes_b : 0;  // of an element of A and B
+    const double l2 = 1e6 * requests * bytes * k * static_cast<double>(ctas * c.cluster) / q.machine.l2_tma_bytes;
+    const double memory = q.move(bytes / q.size * (q.bytes_a + q.bytes_b + up) + q.bytes_c);
+    const double sums = rows * t.n * 4, add = q.add_by_meeting(half ? kCluster : kMeeting, c.cluster, half ? sums : 0) +
+                                              q.add_by_meeting(kMeeting, c.memory_splits, 2 * sums);
+    return longest_us(rounds * (k / 64 * block + store), memory, l2) + rounds * add + (c.multicast ? kPair : 0);
+  }
 
-struct TimedTiling {
-  WgmmaTiling tiling;
-  double us = 1e30;  ///< without passes over operands; as it is if no tile can do the problem
+  /// Can the kernel do it, and may it pay? Pairs do where rows straddle cache lines, by fewer requests to L2, or where two rows
+  /// of 64-row tiles share a long B.
+  bool may_pay(const WgmmaTiling& c) const {
+    constexpr std::int64_t kRowsToShare = 16, kLongK = 2048;  // of A: sharing fewer saves nothing
+    const TileInfo& t = info(c.tile);
+    if (!has_instance(p, c.tile, parts, b.k_major, c.memory_splits > 1 ? 1 : c.splits)) return false;
+    if (c.cluster > std::min(q.gpu.sm_count, kMaxCluster) || t.m % c.cluster != 0) return false;
+    if (c.memory_splits > 1 && (parts > 0 || tiles(c) * c.memory_splits > q.gpu.sm_count)) return false;  // all run at once
+    const bool pairs = shares_a(t.m, t.n) ? p.n > c.columns && p.m >= kRowsToShare : p.m > t.m && c.columns % 16 == 0;
+    const bool pays = lines_a > 1 || lines_b > 1 || (t.m == 64 && p.m <= 128 && tiles(c) <= q.gpu.sm_count && p.k >= kLongK);
+    return !c.multicast || (parts == 0 && !p.gated && pairs && pays && c.cluster * c.memory_splits == 1 && q.gpu.sm_count > 1);
+  }
 };
 
-/// The tile of least predicted time, and how CTAs share it. `splits`: of K; 0: as many as are best.
-TimedTiling fastest_tiling(const WgmmaRoofline& times, std::int64_t splits, std::string_view forced) {
+/// Sets the plan's tile and how CTAs share it; returns the predicted time without passes, HUGE_VAL if no tile can do the problem.
+/// `splits`: of K; 0: as many as are best.
+double choose(const WgmmaRoofline& times, std::int64_t splits, std::string_view forced, WgmmaTiling& best) {
   const Problem& p = times.p;
-  const bool half = times.parts == 0 && !p.gated;
-  const int sm_count = times.q.gpu.sm_count;
-  TimedTiling best;
+  const bool few = times.parts == 0 && !p.gated && p.m <= 64;
+  double least = HUGE_VAL;
   const auto consider = [&](WgmmaTiling c) {
-    const TileInfo& t = info(c.tile);
-    if (!has_instance(p, c.tile, times.parts, times.b.k_major, c.memory_splits > 1 ? 1 : c.splits)) return;
-    c.columns = times.columns(t, c.cluster);
-    const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, c.columns) * p.batches;
-    if (c.cluster > sm_count || t.m % c.cluster != 0) return;
-    if (c.memory_splits > 1 && tiles * c.memory_splits > sm_count) return;  // all run at once, so that all can wait
+    c.columns = times.columns(info(c.tile), c.cluster);
     for (const bool multicast : {false, true}) {
       c.multicast = multicast;
-      if (multicast && !times.pairs_pay(c)) return;
-      if (const double us = times.us(c); us < best.us) best = {c, us};
+      const double us = times.may_pay(c) ? times.us(c) : HUGE_VAL;
+      if (us < least) least = us, best = c;
     }
   };
-  for (std::size_t i = 0; i < kWgmmaTiles.size(); ++i) {
-    if (leaves_out_tile(forced, kWgmmaTiles[i].name)) continue;
-    if (half && !names_a_tile(forced) && p.m <= 64 && kWgmmaTiles[i].m > 64) continue;  // few rows wait for B, whatever the tile
-    const auto tile = static_cast<WgmmaTile>(i);
-    for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : half ? kMaxSplits : kMaxCluster); cut *= 2) {
-      if ((cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) continue;
+  each_tile<WgmmaTile>(kWgmmaTiles, forced, [&](WgmmaTile tile, const TileInfo& t) {
+    if (few && !names_a_tile(forced) && t.m > 64) return;  // few rows wait for B, whatever the tile
+    for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxSplits); cut *= 2) {
+      if (has_empty_split(p, cut)) continue;
       if (cut == splits || cut == 1) consider({.tile = tile, .splits = cut});
-      if (cut > 1 && cut <= kMaxCluster) consider({.tile = tile, .splits = cut, .cluster = cut});
-      if (cut > 1 && half) consider({.tile = tile, .splits = cut, .memory_splits = cut});
+      if (cut > 1) consider({.tile = tile, .splits = cut, .cluster = cut});
+      if (cut > 1) consider({.tile = tile, .splits = cut, .memory_splits = cut});
     }
-  }
-  return best;
-}
-
-/// Sets the plan's tiling, and half precision's copies of operands that straddle cache lines where those pay; returns the time.
-double choose(const Question& q, std::int64_t splits, std::string_view forced, WgmmaPlan& plan) {
-  const Problem& p = q.p;
-  const bool half = plan.parts == 0;
-  const TensorOperand a = plan.a, b = plan.b;
-  double least = 1e30;
-  for (int copies = 0; copies < (half && !p.gated ? 4 : 1); ++copies) {
-    const TensorOperand x = copies & 1 ? place_operand(p, lines_of_a(p), true, false) : a,
-                        y = copies & 2 ? place_operand(p, lines_of_b(p), true, false) : b;
-    const TimedTiling found = fastest_tiling({q, plan.parts, x, y}, splits, forced);
-    const double passes = pass_us(q, lines_of_a(p), x, plan.parts) + pass_us(q, lines_of_b(p), y, plan.parts) +
-                          (p.gated ? pass_us(q, lines_of_up(p), plan.up, plan.parts) : 0);
-    const double us = found.us + passes + (!half ? 2 * kSplitLaunch : kHalfLaunch + (passes > 0 ? kNextLaunch : 0));
-    if (us < least) least = us, static_cast<WgmmaTiling&>(plan) = found.tiling, plan.a = x, plan.b = y;
-  }
+  });
   return least;
 }
 
@@ -175,26 +135,21 @@ bool can_read_b_as_it_lies(const Problem& p, const WgmmaPlan& plan) {
          (!plan.b.batch_step || (p.batch_dims == 1 && matrix > 0 && matrix % kEqual == 0));
 }
 
-/// few_rows.cuh: pairs of CTAs with 64 columns and up to 16 or 64 rows each, or a cluster of `splits`.
-double few_rows_us(const Problem& p, const WgmmaPlan& plan, std::int64_t splits, int sm_count) {
-  const bool cut = splits > 1, aligned = !plan.b.k_major && p.b.row_stride % 8 == 0;
-  const double slot =
-      (aligned ? kSlotAligned : 1) * (kSlot + kSlotRow * static_cast<double>(p.m <= 32 ? p.m : 128)) * (cut ? 1.5 : 1);
-  const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut && p.m > 8 ? 2 : 1),
-                     waves = ceil_div(tiles, cut ? clusters_at_once(splits, sm_count) : std::max(1, sm_count / 2)),
-                     each = std::min(p.k, split_blocks(p.k, splits) * kWgmmaTileK);
-  return (plan.a.copied ? kNextLaunch : 0) + (cut ? kNextLaunch : 0) +
-         static_cast<double>(waves) * (kFewRowsStart + static_cast<double>(ceil_div(each, 128)) * slot);
-}
-
-/// Takes few_rows.cuh where it is faster than `us`, or named; returns the new time.
+/// Takes few_rows.cuh where it is faster than `us`, or named; returns the new time. Pairs of CTAs have 64 columns and up to 16 or
+/// 64 rows each, or a cluster has `cut` splits.
 double consider_few_rows(const Question& q, std::int64_t splits, double us, WgmmaPlan& plan) {
   const Problem& p = q.p;
   const bool named = q.forced == "wgmma_few_rows";
   if (!can_read_b_as_it_lies(p, plan) || !(named || (q.forced.empty() && plan.b.copied))) return us;
+  const double slot = kSlot + kSlotRow * static_cast<double>(p.m <= 32 ? p.m : 128);
   for (std::int64_t cut = std::max<std::int64_t>(1, splits); cut <= (splits ? splits : kMaxCluster); cut *= 2) {
-    if (cut > kMaxCluster || (cut - 1) * split_blocks(p.k, cut) * kWgmmaTileK >= p.k) break;
-    const double few = few_rows_us(p, plan, cut, q.gpu.sm_count);
+    if (cut > kMaxCluster || has_empty_split(p, cut)) break;
+    const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut > 1 && p.m > 8 ? 2 : 1),
+                       at_once = cut > 1 ? clusters_at_once(cut, q.gpu.sm_count) : std::max(1, q.gpu.sm_count / 2),
+                       blocks = ceil_div(std::min(p.k, split_blocks(p.k, cut) * kWgmmaTileK), 128);
+    const double few = (plan.a.copied + (cut > 1)) * kNextLaunch +
+                       static_cast<double>(ceil_div(tiles, at_once)) *
+                           (kFewRowsStart + static_cast<double>(blocks) * slot * (cut > 1 ? 1.5 : 1));
     if (few >= us && !(named && !plan.b_as_it_lies)) continue;
     us = few, plan.b_as_it_lies = true;
     static_cast<WgmmaTiling&>(plan) = {.tile = WgmmaTile::t64x64, .splits = cut, .cluster = cut, .columns = 64};
@@ -203,22 +158,6 @@ double consider_few_rows(const Question& q, std::int64_t splits, double us, Wgmm
   plan.b = tensor_operand(p, lines_of_b(p), 2), plan.b.copied = false;
   plan.a = place_operand(p, lines_of_a(p), false, true);
   return us;
-}
-
-/// Places of copies, statistics, sums and counters.
-void take_workspace(const Question& q, WgmmaPlan& plan) {
-  const Problem& p = q.p;
-  const bool fp32 = plan.parts > 0;
-  for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) take_copy(q, plan.parts, *x, plan.workspace_bytes);
-  if (fp32 && (plan.fallback_bf16x3 = plan_bf16x3_fallback(q))) {
-    plan.list = reserve(plan.workspace_bytes, 4 * bf16x3_list_words(*plan.fallback_bf16x3));
-    plan.counter_bytes = std::int64_t{sizeof(FailedLines)};
-  }
-  if (plan.memory_splits > 1) {
-    const TileInfo& t = info(plan.tile);
-    const std::int64_t tiles = ceil_div(p.m, t.m) * ceil_div(p.n, plan.columns) * p.batches;
-    plan.partial_bytes = tiles * plan.memory_splits * t.m * t.n * 4, plan.counter_bytes = tiles * 8;
-  }
 }
 
 }  // namespace
@@ -235,9 +174,13 @@ std::optional<WgmmaPlan> offer_wgmma(const Question& q) {
   plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts) : place_operand(p, lines_of_b(p), fp32, p.gated);
   if (p.gated) plan.up = place_operand(p, lines_of_up(p), fp32, p.gated);
   const std::int64_t splits = p.gated ? 1 : !p.batch_invariant ? 0 : fp32 ? 1 : invariant_splits(p.n, p.k);
-  double us = choose(q, splits, q.forced, plan);
-  if (us >= 1e30) us = choose(q, splits, {}, plan);  // the named tile cannot do it
-  if (us >= 1e30) return {};
+  const WgmmaRoofline times{q, plan.parts, plan.a, plan.b};
+  double us = choose(times, splits, q.forced, plan);
+  if (us == HUGE_VAL) us = choose(times, splits, {}, plan);  // the named tile cannot do it
+  if (us == HUGE_VAL) return {};
+  const double passes = pass_us(q, lines_of_a(p), plan.a, plan.parts) + pass_us(q, lines_of_b(p), plan.b, plan.parts) +
+                        (p.gated ? pass_us(q, lines_of_up(p), plan.up, plan.parts) : 0);
+  us += passes + (fp32 ? 2 * kSplitLaunch : kHalfLaunch + (passes > 0 ? kNextLaunch : 0));
   us = consider_few_rows(q, splits, us, plan);
   plan.seconds = 1e-6 * us;
   plan.chunk = plan.split_length = split_blocks(p.k, plan.splits) * kWgmmaTileK;
@@ -245,9 +188,17 @@ std::optional<WgmmaPlan> offer_wgmma(const Question& q) {
     const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));
     plan.chunk = round_up(ceil_div(plan.split_length, chunks), kWgmmaTileK);
   }
+  for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) take_copy(q, plan.parts, *x, plan.workspace_bytes);
   if (fp32) plan.fallback = simt_fallback(p, q.gpu);
   if (fp32 && p.gated) plan.fallback_up = simt_fallback(up_product(p, nullptr), q.gpu);
-  take_workspace(q, plan);
+  if (fp32 && (plan.fallback_bf16x3 = plan_bf16x3_fallback(q))) {
+    plan.list = reserve(plan.workspace_bytes, 4 * bf16x3_list_words(*plan.fallback_bf16x3));
+    plan.counter_bytes = std::int64_t{sizeof(FailedLines)};
+  }
+  if (plan.memory_splits > 1) {
+    const std::int64_t tiles = times.tiles(plan);
+    plan.partial_bytes = tiles * plan.memory_splits * info(plan.tile).m * info(plan.tile).n * 4, plan.counter_bytes = tiles * 8;
+  }
   return plan;
 }
 

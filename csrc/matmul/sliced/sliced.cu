@@ -297,7 +297,7 @@ void launch(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
 }  // namespace
 
 void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
-  dispatch_tile<kSlicedTiles.size()>(plan.tile, [&]<SlicedTile kTile>() {
+  dispatch_tile<kSlicedTiles.size() / 2>(plan.tile, [&]<SlicedTile kTile>() {
     dispatch_layouts(a_along_k(p), b_along_k(p),
                      [&]<bool kAlongKA, bool kAlongKB>() { launch<kTile, kAlongKA, kAlongKB>(p, plan, stream); });
   });

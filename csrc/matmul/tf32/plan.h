@@ -6,7 +6,6 @@
 namespace xgemm::matmul {
 
 inline constexpr int kTf32TileK = 32;  ///< k per k-block: 128 bytes
-inline constexpr int kTf32Fan = 4;     ///< of the cost model alone: partial sums that one CTA adds (as before split_k/)
 
 /// C is cut in tiles of x by y lines: rows of A and columns of B, or (swap_ab) the reverse. a and b: copies of what TMA cannot
 /// load; the one of x may be MN-major, that of y is K-major: if both operands are MN-major, one is packed along k. A block of K:

@@ -24,15 +24,14 @@ void check(std::uint64_t seed) {
                              : random.one_in(2) ? 500
                                                 : 2100);
   const RandomProduct<float> product(random, {}, m, n, k, seed);
-  const auto& tile = kSlicedTiles[seed % 2];
-  auto plan = *offer_sliced({product.problem, kGpu, std::string(tile.name) + (random.one_in(2) ? "_apart" : "")});
+  const auto& tile = kSlicedTiles[seed % kSlicedTiles.size()];
+  auto plan = *offer_sliced({product.problem, kGpu, tile.name});
   const std::int64_t chunks = (k + kSlicedDepth - 1) / kSlicedDepth;
   if (!plan.apart)
     plan.splits = random(1, static_cast<int>(std::clamp<std::int64_t>(chunks / kSlicedWarps, 1, kSlicedMaxSplits)));
   emulation::launch_options() = {.seed = seed};
-  product.check(
-      std::string(tile.name) + (plan.apart ? "_apart" : "/" + std::to_string(plan.splits)) + " seed " + std::to_string(seed),
-      0x1p-40, [&](const Problem& p) { launch_sliced(p, plan, nullptr); });
+  product.check(std::string(tile.name) + "/" + std::to_string(plan.splits) + " seed " + std::to_string(seed), 0x1p-40,
+                [&](const Problem& p) { launch_sliced(p, plan, nullptr); });
 }
 
 }  // namespace
