@@ -922,12 +922,16 @@ def layouts_along_k_or_lines(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple
 @pytest.mark.sanitize
 @pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
 @pytest.mark.parametrize("tile", TF32_MMA_TILES)
-@pytest.mark.parametrize("shape", [(130, 67, 601), (64, 64, 64), (7, 200, 4001), (1, 1, 97), (300, 500, 5000)], ids=str)
-def test_tf32_by_mma_with_k_split(tile: str, shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "splits"),
+    [((130, 67, 601), 2), ((130, 67, 601), 19), ((64, 64, 64), 2), ((7, 200, 4001), 63), ((1, 1, 97), 4)],
+    ids=str,
+)
+def test_tf32_by_mma_with_k_split(tile: str, shape: tuple[int, int, int], splits: int) -> None:
     """CTAs meet and add their sums: the same bits in every layout, in batches and again."""
     m, n, k = shape
     a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
-    with forced(tile):
+    with forced(f"{tile}/{splits}"):
         out = check_tf32(a, b)
         for x, y in layouts_along_k_or_lines(a, b):
             assert torch.equal(check_tf32(x, y), out), (x.stride(), y.stride())
@@ -948,7 +952,7 @@ def test_tf32_by_mma_with_k_split(tile: str, shape: tuple[int, int, int]) -> Non
 def test_tf32_by_mma_with_k_split_on_streams_and_in_graphs() -> None:
     """Products on three streams wait for their own CTAs only; in a graph one follows the other at once."""
     a, b = randn(100, 20000, device="cuda"), randn(20000, 150, device="cuda")
-    with forced("mma_tf32_64x64"):
+    with forced("mma_tf32_64x64/60"):
         out = check_tf32(a, b)
         streams = [torch.cuda.Stream() for _ in range(3)]
         for stream in streams:

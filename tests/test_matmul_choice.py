@@ -88,7 +88,7 @@ def test_decisions_are_those_of_the_golden_file(plan: Ask) -> None:
 
 def test_every_product_has_a_plan(plan: Ask, names: Ask) -> None:
     """Random sizes, layouts, addresses and GPUs; the same on every run."""
-    forced = names(64, 64, 64, forced="unknown").partition(": ")[2].split(", ")
+    forced = names(64, 64, 64, forced="unknown").partition(": ")[2].partition(" (")[0].split(", ")
     known = {name.removesuffix("_apart").removesuffix("_few_rows") for name in forced}
     draw = random.Random(20261123)
 
@@ -115,7 +115,7 @@ def test_forced_names(plan: Ask, names: Ask) -> None:
     """XGEMM_MATMUL_PLAN: every tile takes a product that it can do, and every name that is in use elsewhere is one."""
     verdict, _, valid = names(64, 64, 64, forced="sgemm_128x128").partition(": ")
     assert verdict == "unknown"
-    valid = valid.split(", ")
+    valid = valid.partition(" (")[0].split(", ")
     assert len(valid) == len(set(valid))
     for name in valid:
         families = {"fp64": F64, "mma": BF16, "wgmma": BF16, "large": BF16}
@@ -124,17 +124,17 @@ def test_forced_names(plan: Ask, names: Ask) -> None:
         precision = HIGH if "tf32" in name else HIGHEST
         taken = plan(m, 256, 512, dtype=dtype, precision=precision, forced=name, layout=layout).split()
         assert taken[0].startswith(name.removesuffix("_apart").removesuffix("_few_rows")), name
-    in_use = set(re.findall(r"simt_\w+", tune.__doc__)) | {*fuzz.PLANS}
+    in_use = set(re.findall(r"simt_\w+", tune.__doc__)) | {*fuzz.PLANS, "fp64_64x64/4"}
     for name in in_use:
         assert names(64, 64, 64, forced=name).startswith("known: "), name
-    for name in ("direct", "mma_16x16", "fp64_63x64", "fp64_64x64/4", "wgmma_", "Simt"):
+    for name in ("direct", "mma_16x16", "fp64_63x64", "fp64/4", "fp64_64x64/", "fp64_64x64/two", "wgmma_", "Simt"):
         assert names(64, 64, 64, forced=name).startswith("unknown: "), name
 
 
 @pytest.mark.parametrize("major", [8, 10, 12])
 def test_other_gpus_than_hopper_take_kernels_that_are_compiled_for_them(plan: Ask, names: Ask, major: int) -> None:
     """cmake/cuda.cmake compiles the other families' kernels for sm_90a alone; forced names are no exception."""
-    valid = names(64, 64, 64, forced="sgemm_128x128").partition(": ")[2].split(", ")
+    valid = names(64, 64, 64, forced="sgemm_128x128").partition(": ")[2].partition(" (")[0].split(", ")
     for name in ["", *valid]:
         for dtype in (F32, F16, BF16, F64):
             for m in (4, 256):

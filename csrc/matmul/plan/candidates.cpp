@@ -13,6 +13,7 @@ constexpr double kMmaMeeting = 2.06;  // mma, tf32: CTAs that share a tile's K m
 // mma: more of a k-block (times that) for an operand whose rows are loaded through registers by element, by 4 bytes a quarter of
 // it, by 8 an eighth.
 constexpr double kMmaElements = 1.17;
+constexpr double kTf32UnalignedC = 3.05;  // time of rows of C that begin unaligned, which are stored by element
 // sliced: k-blocks loaded by element relative to quads; a cluster adds splits, in each wave.
 constexpr double kSlicedElements = 1.2, kSlicedCluster = 2.17;
 // bf16x3: a launch; CTAs that share tiles meet; time of a k-block of up to half of the rows; time with element-wise loads of B.
@@ -188,8 +189,10 @@ std::optional<Tf32Plan> offer_tf32(const Question& q) {
       each_split(q, plan.blocks, tiles, t.per_sm, [&](std::int64_t splits, std::int64_t each) {
         plan.splits = splits, plan.split_blocks = each, plan.ctas = std::min<std::int64_t>(q.gpu.sm_count, tiles * splits);
         plan.partial_bytes = splits > 1 ? plan.ctas * sums : 0, plan.counter_bytes = splits > 1 ? tiles * (t.m / 64) * 8 : 0;
-        least.consider(plan, kLaunch + copies + q.product(t, tiles, splits, each * t.k, q.machine.l2_tma_bytes) +
-                                 q.add_by_meeting(kMmaMeeting, splits, static_cast<double>(2 * sums)));
+        least.consider(plan,
+                       kLaunch + copies +
+                           q.product(t, tiles, splits, each * t.k, q.machine.l2_tma_bytes, p.n % 4 == 0 ? 1 : kTf32UnalignedC) +
+                           q.add_by_meeting(kMmaMeeting, splits, static_cast<double>(2 * sums)));
       });
     }
   });

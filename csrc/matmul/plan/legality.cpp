@@ -1,6 +1,7 @@
 #include "matmul/plan/legality.h"
 
 #include <algorithm>
+#include <charconv>
 #include <span>
 #include <string>
 #include <vector>
@@ -103,16 +104,28 @@ Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forc
 
 bool names_a_tile(std::string_view forced) { return forced.find('_') != forced.npos; }
 
-bool leaves_out_tile(std::string_view forced, std::string_view tile) { return names_a_tile(forced) && forced != tile; }
+bool leaves_out_tile(std::string_view forced, std::string_view tile) {
+  return names_a_tile(forced) && forced.substr(0, forced.find('/')) != tile;
+}
+
+std::optional<std::int64_t> forced_splits(std::string_view forced) {
+  const auto slash = forced.find('/');
+  if (slash == forced.npos) return {};
+  std::int64_t splits = 0;
+  const auto [end, error] = std::from_chars(forced.data() + slash + 1, forced.data() + forced.size(), splits);
+  return error == std::errc() && end == forced.data() + forced.size() ? splits : 0;
+}
 
 bool is_plan_name(std::string_view forced) {
-  return std::find(all_names().begin(), all_names().end(), forced) != all_names().end();
+  const std::string_view tile = forced.substr(0, forced.find('/'));
+  const bool cuts = tile.starts_with("fp64_") || tile.starts_with("mma_tf32_");
+  return std::ranges::find(all_names(), tile) != all_names().end() && (tile == forced || (cuts && forced_splits(forced) > 0));
 }
 
 std::string plan_names() {
   std::string text;
   for (const std::string_view name : all_names()) (text += text.empty() ? "" : ", ") += name;
-  return text;
+  return text + " (fp64_<tile>/<splits> and mma_tf32_<tile>/<splits> also say the number of splits)";
 }
 
 }  // namespace xgemm::matmul

@@ -1,6 +1,7 @@
 // What a family can compute, whatever the time; and the names that force a plan.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,10 +19,11 @@ struct Legal {
 };
 Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forced);
 
-// XGEMM_MATMUL_PLAN, `forced` here: the name of a family ("wgmma") or of one of its tiles ("wgmma_128x128"); empty: the planner
-// chooses.
+// XGEMM_MATMUL_PLAN, `forced` here: the name of a family ("wgmma") or of one of its tiles ("wgmma_128x128"), of fp64 and mma_tf32
+// also with a number of splits of K ("fp64_64x64/4"); empty: the planner chooses.
 bool names_a_tile(std::string_view forced);
 bool leaves_out_tile(std::string_view forced, std::string_view tile);  ///< of a family that is not left out
+std::optional<std::int64_t> forced_splits(std::string_view forced);
 bool is_plan_name(std::string_view forced);
 std::string plan_names();  ///< all of them, for a message
 

@@ -44,13 +44,14 @@ struct Question {
 
   std::int64_t tiles(const TileInfo& t) const { return ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches; }
   double move(double bytes) const { return 1e6 * bytes / machine.read_bytes; }
-  double memory() const { return move(bytes_a + bytes_b + bytes_c); }  ///< A, B and C once
+  double memory(double times_c = 1) const { return move(bytes_a + bytes_b + times_c * bytes_c); }  ///< A, B and C once
 
   /// A product in `tiles` tiles of `t`, whose K `splits` CTAs share, `depth` each, without launches and the addition of splits.
-  /// `l2_bytes`: the rate of the loads, 0 if it never limits.
-  double product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, double l2_bytes = 0) const {
+  /// `l2_bytes`: the rate of the loads, 0 if it never limits; `times_c`: of C's bytes.
+  double product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, double l2_bytes = 0,
+                 double times_c = 1) const {
     const double loads = size * static_cast<double>(tiles * (t.m + t.n)) * static_cast<double>(p.k);
-    return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(),
+    return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(times_c),
                       l2_bytes > 0 ? 1e6 * loads / l2_bytes : 0);
   }
   // The addition of `splits` partial sums: by another launch, which reads what was written, `bytes` a split; or by CTAs that
@@ -76,6 +77,10 @@ void each_tile(const Tiles<kCount>& tiles, std::string_view forced, const F& f) 
 template <class F>
 void each_split(const Question& q, std::int64_t blocks, std::int64_t tiles, int ctas, const F& f) {
   constexpr std::int64_t kMost = 512;  // split_k/meeting.cuh counts to 1023
+  if (const auto wanted = forced_splits(q.forced)) {
+    const std::int64_t each = ceil_div(blocks, *wanted);
+    return *wanted <= kMost && ceil_div(blocks, each) == *wanted ? f(*wanted, each) : void();
+  }
   f(1, blocks);
   for (int of_sm = 1; of_sm <= ctas; ++of_sm)
     for (std::int64_t splits = std::min({blocks, kMost, q.gpu.sm_count * of_sm / tiles}); splits > 1; splits /= 2) {
