@@ -72,12 +72,7 @@ def varied_case(*numbers: int, mask: int) -> Case:
     """`numbers` are the fields from seed to bshd; the seed sets the mask's broadcast dims, soft capping and sinks."""
     seed = numbers[0]
     return Case(
-        *numbers,
-        mask=mask,
-        heads=seed // 2 % 2,
-        rows=seed // 4 % 2,
-        softcap=seed // 3 % 2 * 3.0,
-        sinks=seed % 3,
+        *numbers, mask=mask, heads=seed // 2 % 2, rows=seed // 4 % 2, softcap=seed // 3 % 2 * 3.0, sinks=seed % 3
     )
 
 

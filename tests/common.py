@@ -109,12 +109,7 @@ def transposed(x: torch.Tensor) -> torch.Tensor:
 
 def sliced(x: torch.Tensor) -> torch.Tensor:
     """The same values as every second element of the last dim of a larger tensor."""
-    wide = torch.full(
-        (*x.shape[:-1], 2 * x.shape[-1] + 1),
-        foreign(x.dtype),
-        dtype=x.dtype,
-        device=x.device,
-    )
+    wide = torch.full((*x.shape[:-1], 2 * x.shape[-1] + 1), foreign(x.dtype), dtype=x.dtype, device=x.device)
     view = wide[..., 1::2][..., : x.shape[-1]]
     return view.copy_(x)
 

@@ -179,10 +179,7 @@ def test_what_it_does_not_take(plan: Ask) -> None:
 
 # ---- values of more than 256 columns ---------------------------------------------------------------------------
 
-wide = attend_fixture(
-    "attention_wide",
-    [FOLDER / "wgmma" / "wide.cu", *(s for s in SOURCES if s.name != "bf16.cu")],
-)
+wide = attend_fixture("attention_wide", [FOLDER / "wgmma" / "wide.cu", *(s for s in SOURCES if s.name != "bf16.cu")])
 
 
 @pytest.mark.parametrize("latent", [False, True], ids=["values of their own", "latent"])

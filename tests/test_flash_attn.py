@@ -33,11 +33,7 @@ def inputs(device, dtype=torch.float32, *, b=2, sq=19, sk=19, h=4, hk=4, d=24, d
 
 def expected(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0):
     output, logsumexp = reference(
-        *(t.transpose(1, 2) for t in (q, k, v)),
-        scale=softmax_scale,
-        causal=causal,
-        window=window_size,
-        softcap=softcap,
+        *(t.transpose(1, 2) for t in (q, k, v)), scale=softmax_scale, causal=causal, window=window_size, softcap=softcap
     )
     return output.transpose(1, 2), logsumexp
 

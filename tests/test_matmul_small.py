@@ -6,15 +6,7 @@ import pytest
 import torch
 from common import misaligned, poison, randn, sliced, transposed
 from matmul_tiles import check_batches, check_graph, check_nan_and_inf, layouts
-from test_matmul import (
-    DIRECT_TILES,
-    assert_special_as,
-    check,
-    forced,
-    has_wgmma,
-    matmul,
-    worse_than_sgemm,
-)
+from test_matmul import DIRECT_TILES, assert_special_as, check, forced, has_wgmma, matmul, worse_than_sgemm
 
 SLICED = ["sliced_32x32", "sliced_32x64"]
 APART = [f"{tile}_apart" for tile in SLICED]  # one tile per warp, at any K; only forced

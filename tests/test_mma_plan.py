@@ -15,13 +15,7 @@ choice = plan_fixture("choice", usually=HIGH)
 
 def test_small_and_narrow_products_take_it(plan: Ask) -> None:
     for dtype in (F16, BF16):
-        for size in [
-            (64, 64, 64),
-            (128, 128, 128),
-            (127, 127, 127),
-            (256, 256, 256),
-            (4096, 128, 64),
-        ]:
+        for size in [(64, 64, 64), (128, 128, 128), (127, 127, 127), (256, 256, 256), (4096, 128, 64)]:
             assert plan(*size, dtype=dtype) is not None, size
         assert plan(65536, 64, 64, dtype=dtype)["name"] == "mma_64x64"
 

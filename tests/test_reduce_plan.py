@@ -439,8 +439,7 @@ def test_states_of_a_cluster_fit_shared_memory(planner):
 
 
 @pytest.mark.parametrize(
-    ("what", "sizes", "strides"),
-    [(SUM, [1024, 2], [2, 1]), (MASKED, [2, 2], [2, 1]), (SOFTMAX, [20000, 2], [2, 1])],
+    ("what", "sizes", "strides"), [(SUM, [1024, 2], [2, 1]), (MASKED, [2, 2], [2, 1]), (SOFTMAX, [20000, 2], [2, 1])]
 )
 def test_more_ctas_than_a_grid_has_are_an_error(planner, what, sizes, strides):
     """A launch truncates the number of CTAs to 32 bits: 2^32 + 1 would become 1. An expanded dim takes no memory."""

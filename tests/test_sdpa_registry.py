@@ -8,13 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from common import assert_as_good_as, randn
-from flash_conventions import (
-    efficient_logsumexp,
-    flash_logsumexp,
-    reference,
-    strides_of_efficient,
-    strides_of_flash,
-)
+from flash_conventions import efficient_logsumexp, flash_logsumexp, reference, strides_of_efficient, strides_of_flash
 from torch.nn.attention import (
     SDPBackend,
     activate_flash_attention_impl,

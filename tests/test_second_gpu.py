@@ -9,10 +9,7 @@ from common import randn
 from reductions import same_bits
 
 op = torch.ops.xgemm
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
-]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")]
 
 
 def check(call: Callable[..., object], *args: object) -> None:
