@@ -291,12 +291,8 @@ def views_of_attention(mesh: DeviceMesh) -> None:
     given = distribute_tensor(x, mesh, [Shard(2)]).transpose(1, 2)
     y = op.attention(given, given, given)
     for view in (
-        lambda y: y,
-        lambda y: y.reshape(2, -1),
-        lambda y: y.flatten(1),
-        lambda y: y.contiguous().view(2, -1),
-        lambda y: y.transpose(1, 2).flatten(2),
-        lambda y: y.transpose(1, 2).view(2, 5, -1),
+        *(lambda y: y, lambda y: y.reshape(2, -1), lambda y: y.flatten(1), lambda y: y.contiguous().view(2, -1)),
+        *(lambda y: y.transpose(1, 2).flatten(2), lambda y: y.transpose(1, 2).view(2, 5, -1)),
     ):
         same(view(y), view(plain))
 

@@ -36,18 +36,8 @@ attention_lse = torch.ops.xgemm.attention_lse
 LENGTHS = [0, 1, 2, 31, 63, 64, 65, 127, 128, 129, 257, 1000]
 HEAD_SIZES = [1, 3, 8, 31, 32, 33, 64, 80, 96, 128, 160, 192, 255, 256, 264, 511, 576]
 HEAD_SIZE_PAIRS = [
-    (64, 128),
-    (128, 64),
-    (192, 128),
-    (1, 256),
-    (256, 1),
-    (3, 80),
-    (33, 31),
-    (31, 33),
-    (256, 255),
-    (576, 512),
-    (40, 300),
-    (513, 24),
+    *((64, 128), (128, 64), (192, 128), (1, 256), (256, 1), (3, 80), (33, 31), (31, 33), (256, 255), (576, 512)),
+    *((40, 300), (513, 24)),
 ]
 HEAD_SIZE_PAIRS += [(0, 8), (8, 0)]
 
@@ -273,16 +263,10 @@ def test_long_keys_few_queries(device: torch.device, dtype: torch.dtype) -> None
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_ranks_and_batch_broadcast(device: torch.device, dtype: torch.dtype) -> None:
     shapes = [
-        ((7, 8), (9, 8), (9, 5)),
-        ((3, 7, 8), (3, 9, 8), (3, 9, 5)),
-        ((2, 3, 7, 8), (2, 3, 9, 8), (2, 3, 9, 5)),
-        ((2, 2, 1, 3, 7, 8), (2, 1, 2, 3, 9, 8), (2, 3, 9, 5)),
-        ((2, 3, 7, 8), (9, 8), (9, 5)),
-        ((7, 8), (2, 3, 9, 8), (9, 5)),
-        ((7, 8), (9, 8), (2, 3, 9, 5)),
-        ((2, 1, 7, 8), (1, 3, 9, 8), (2, 3, 9, 5)),
-        ((4, 3, 7, 8), (4, 1, 9, 8), (4, 1, 9, 5)),
-        ((0, 3, 7, 8), (0, 3, 9, 8), (0, 3, 9, 5)),
+        *(((7, 8), (9, 8), (9, 5)), ((3, 7, 8), (3, 9, 8), (3, 9, 5)), ((2, 3, 7, 8), (2, 3, 9, 8), (2, 3, 9, 5))),
+        *(((2, 2, 1, 3, 7, 8), (2, 1, 2, 3, 9, 8), (2, 3, 9, 5)), ((2, 3, 7, 8), (9, 8), (9, 5))),
+        *(((7, 8), (2, 3, 9, 8), (9, 5)), ((7, 8), (9, 8), (2, 3, 9, 5)), ((2, 1, 7, 8), (1, 3, 9, 8), (2, 3, 9, 5))),
+        *(((4, 3, 7, 8), (4, 1, 9, 8), (4, 1, 9, 5)), ((0, 3, 7, 8), (0, 3, 9, 8), (0, 3, 9, 5))),
         ((2, 0, 7, 8), (2, 0, 9, 8), (2, 0, 9, 5)),
         ((1, 2, 1, 2, 1, 2, 7, 8), (2, 1, 2, 1, 2, 1, 9, 8), (1, 1, 1, 1, 1, 1, 9, 5)),
     ]
@@ -405,12 +389,8 @@ def test_mask_strides(device: torch.device, kind: str) -> None:
     full = make_mask(kind, (2, 3, 65, 129), torch.float32, device)
     storage = torch.zeros(2 * 3 * 65 * 129 + 1, dtype=full.dtype, device=device)
     views = [
-        transposed(full),
-        sliced(full),
-        storage[1:].view_as(full).copy_(full),
-        full[:1, :1].expand(2, 3, -1, -1),
-        full[..., :1].expand(-1, -1, -1, 129),
-        full.permute(2, 0, 3, 1).contiguous().permute(1, 3, 0, 2),
+        *(transposed(full), sliced(full), storage[1:].view_as(full).copy_(full), full[:1, :1].expand(2, 3, -1, -1)),
+        *(full[..., :1].expand(-1, -1, -1, 129), full.permute(2, 0, 3, 1).contiguous().permute(1, 3, 0, 2)),
     ]
     for view in views:
         check(*args, attn_mask=view)

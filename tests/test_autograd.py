@@ -50,13 +50,8 @@ def test_any_input_that_requires_grad_is_refused(call: Call, device: torch.devic
 @pytest.mark.parametrize(
     ("op", "kwarg"),
     [
-        ("linear", "bias"),
-        ("linear", "residual"),
-        ("gated_linear", "bias_gate"),
-        ("gated_linear", "bias_up"),
-        ("attention", "attn_mask"),
-        ("attention_lse", "attn_mask"),
-        ("attention", "sinks"),
+        *(("linear", "bias"), ("linear", "residual"), ("gated_linear", "bias_gate"), ("gated_linear", "bias_up")),
+        *(("attention", "attn_mask"), ("attention_lse", "attn_mask"), ("attention", "sinks")),
         ("attention_lse", "sinks"),
     ],
 )

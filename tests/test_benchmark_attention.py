@@ -41,12 +41,9 @@ def visible(p: Problem) -> torch.Tensor:
 @pytest.mark.parametrize(
     "p",
     [
-        Problem(2, 6, 3, 11, 11, 8),
-        Problem(2, 6, 3, 11, 11, 8, causal=True),
-        Problem(1, 4, 2, 5, 13, 8, 6, causal=True),
-        Problem(2, 6, 3, 11, 11, 8, causal=True, window=4),
-        Problem(1, 2, 2, 9, 12, 8, causal=True, window=1),
-        Problem(3, 2, 2, 16, 16, 8, mask="padding"),
+        *(Problem(2, 6, 3, 11, 11, 8), Problem(2, 6, 3, 11, 11, 8, causal=True)),
+        *(Problem(1, 4, 2, 5, 13, 8, 6, causal=True), Problem(2, 6, 3, 11, 11, 8, causal=True, window=4)),
+        *(Problem(1, 2, 2, 9, 12, 8, causal=True, window=1), Problem(3, 2, 2, 16, 16, 8, mask="padding")),
         Problem(1, 2, 2, 16, 16, 8, mask="document"),
     ],
     ids=lambda p: p.name,

@@ -349,23 +349,12 @@ def dry_run(folder: Path, *arguments: str) -> str:
 
 
 TARGETS = [
-    "build",
-    "test",
-    "demo",
-    "bench",
-    "lab",
-    "report",
-    "docs",
-    "lint",
-    "tidy",
-    "format",
-    "gpu-tests",
-    "sass",
-    "cpp",
+    *("build", "test", "demo", "bench", "lab", "report", "docs", "lint", "tidy", "format", "gpu-tests", "sass", "cpp"),
+    "wheel",
 ]
 
 
-@pytest.mark.parametrize("target", [*TARGETS, "wheel"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_every_command_sets_up_python_first(source_tree: Path, target: str) -> None:
     """In a fresh clone."""
     lines = dry_run(source_tree, target).splitlines()

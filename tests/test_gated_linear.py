@@ -227,9 +227,7 @@ def test_cuda_graph(dtype: torch.dtype) -> None:
     ("dtype", "kernel"),
     [
         *((dtype, kernel) for dtype in (torch.bfloat16, torch.float32) for kernel in ("wgmma_128x128", "simt_64x64")),
-        (torch.bfloat16, "wgmma_128x256"),
-        (torch.float16, "wgmma_64x64"),
-        (torch.float64, "simt_16x128"),
+        *((torch.bfloat16, "wgmma_128x256"), (torch.float16, "wgmma_64x64"), (torch.float64, "simt_16x128")),
         (torch.float64, "gemv"),
     ],
     ids=str,

@@ -221,12 +221,7 @@ def test_every_kernel_of_the_lab_has_a_name():
 def test_kernel_attributes():
     names = [f"sgemm {step}" for step in ladders.SGEMM_KERNELS] + ["softmax online4", "copy 8x1", "tiled dynamic 8"]
     names += [
-        "fma 16x64",
-        "parity branch",
-        "paths",
-        "vector_add vector4",
-        "histogram privatised",
-        "read shared",
+        *("fma 16x64", "parity branch", "paths", "vector_add vector4", "histogram privatised", "read shared"),
         "reduction v8_last_block",
     ]
     names += ["reduction v9_cooperative_groups", "transpose 04_swizzled"]

@@ -74,9 +74,7 @@ def test_what_is_fused(tile: str, n: int) -> None:
     ops, product = torch.ops.xgemm, x @ w.mT
     with forced(tile):
         for name, torchs in (
-            ("none", lambda t: t),
-            ("relu", torch.relu),
-            ("gelu", torch.nn.functional.gelu),
+            *(("none", lambda t: t), ("relu", torch.relu), ("gelu", torch.nn.functional.gelu)),
             ("gelu_tanh", lambda t: torch.nn.functional.gelu(t, approximate="tanh")),
             ("silu", torch.nn.functional.silu),
         ):

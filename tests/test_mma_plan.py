@@ -43,12 +43,8 @@ def test_batch_invariant_products_whose_k_is_split_do_not(wgmma: Ask, choice: As
 
 def test_half_precision_only_where_it_applies(plan: Ask) -> None:
     for other in (
-        {"dtype": F32, "precision": HIGHEST},
-        {"dtype": F64},
-        {"gated": True},
-        {"forced": "wgmma"},
-        {"forced": "simt_64x64"},
-        {"forced": "mma_16x16"},
+        *({"dtype": F32, "precision": HIGHEST}, {"dtype": F64}, {"gated": True}, {"forced": "wgmma"}),
+        *({"forced": "simt_64x64"}, {"forced": "mma_16x16"}),
     ):
         assert plan(128, 128, 128, **({"dtype": BF16} | other)) is None, other
     for tile in TILES:
@@ -143,13 +139,8 @@ def test_fp32_number_of_splits_can_be_forced(tf32: Ask) -> None:
 def test_fp32_takes_it_where_others_copy_or_transpose(choice: Ask) -> None:
     """Measured: docs/log/matmul.md."""
     for m, n, k, batch, layout in [
-        (234, 62, 64, 204, "tn"),
-        (535, 40, 94, 552, "tn"),
-        (310, 57, 384, 41, "tt"),
-        (859, 176, 112, 2, "tn"),
-        (12, 34, 10752, 1, "nn"),
-        (39, 1264, 8593, 1, "tt"),
-        (67, 4159, 7360, 1, "nn"),
+        *((234, 62, 64, 204, "tn"), (535, 40, 94, 552, "tn"), (310, 57, 384, 41, "tt"), (859, 176, 112, 2, "tn")),
+        *((12, 34, 10752, 1, "nn"), (39, 1264, 8593, 1, "tt"), (67, 4159, 7360, 1, "nn")),
     ]:
         assert choice(m, n, k, batch, layout=layout).startswith("mma_tf32"), (m, n, k)
     for m, n, k in [(4096, 4096, 4096), (1024, 1024, 1024), (8192, 512, 4096)]:

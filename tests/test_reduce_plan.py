@@ -258,19 +258,11 @@ def test_with_batch_invariance_a_rows_length_decides_the_order(planner, dtype):
 def test_dense_rows(planner):
     """Rows of stride 1 whose elements lie in logical order; softmax's also evenly spaced, and in the last dim."""
     for sizes, strides, reduced, reduction, softmax in (
-        ([5, 7], [7, 1], 0b10, 1, 1),
-        ([5, 7], [9, 1], 0b10, 1, 1),
-        ([5, 7], [1, 5], 0b10, 0, 0),
-        ([5, 7], [14, 2], 0b10, 0, 0),
-        ([5, 7], [0, 1], 0b10, 1, 1),
-        ([5, 7], [7, 1], 0b01, 0, 0),
-        ([5, 7], [1, 5], 0b01, 1, 0),
-        ([5, 7, 1], [7, 1, 1], 0b010, 1, 1),
-        ([5, 1, 7], [7, 7, 1], 0b010, 1, 0),
-        ([3, 5, 7], [35, 7, 1], 0b110, 1, 0),
-        ([3, 5, 7], [35, 1, 5], 0b110, 0, 0),
-        ([3, 5, 7], [35, 7, 1], 0b101, 0, 0),
-        ([3, 5, 7], [40, 7, 1], 0b100, 1, 0),
+        *(([5, 7], [7, 1], 0b10, 1, 1), ([5, 7], [9, 1], 0b10, 1, 1), ([5, 7], [1, 5], 0b10, 0, 0)),
+        *(([5, 7], [14, 2], 0b10, 0, 0), ([5, 7], [0, 1], 0b10, 1, 1), ([5, 7], [7, 1], 0b01, 0, 0)),
+        *(([5, 7], [1, 5], 0b01, 1, 0), ([5, 7, 1], [7, 1, 1], 0b010, 1, 1), ([5, 1, 7], [7, 7, 1], 0b010, 1, 0)),
+        *(([3, 5, 7], [35, 7, 1], 0b110, 1, 0), ([3, 5, 7], [35, 1, 5], 0b110, 0, 0)),
+        *(([3, 5, 7], [35, 7, 1], 0b101, 0, 0), ([3, 5, 7], [40, 7, 1], 0b100, 1, 0)),
         ([3, 5, 7], [35, 7, 1], 0b111, 1, 0),
     ):
         assert numbers(planner([line(DENSE_ROWS, F32, reduced, sizes, strides)])[0]) == [reduction, softmax], sizes
@@ -415,11 +407,8 @@ def test_a_reduction_over_nothing_reads_nothing(planner):
     """An empty reduced dim beside others that would give runs of rows or folded columns."""
     for what, dtype in itertools.product((SUM, LOGSUMEXP, CROSS_ENTROPY), (F32, BF16, F64)):
         for sizes, strides, reduced in (
-            ([0, 500], [500, 1], 0b11),
-            ([0, 500], [500, 1], 0b01),
-            ([3, 0, 2, 500], [2000, 2000, 1000, 1], 0b1111),
-            ([7, 3, 0, 2, 500], [6000, 2000, 2000, 1000, 1], 0b11110),
-            ([0, 300, 40, 3], [36000, 120, 3, 1], 0b1011),
+            *(([0, 500], [500, 1], 0b11), ([0, 500], [500, 1], 0b01), ([3, 0, 2, 500], [2000, 2000, 1000, 1], 0b1111)),
+            *(([7, 3, 0, 2, 500], [6000, 2000, 2000, 1000, 1], 0b11110), ([0, 300, 40, 3], [36000, 120, 3, 1], 0b1011)),
         ):
             p = reduce_plan(planner, what, dtype, reduced, sizes, strides)
             assert p["kernel"] == ROWS and p["length"] == p["run"] == p["splits_per_run"] == 0, (sizes, p)

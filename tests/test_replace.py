@@ -154,13 +154,9 @@ def grad_of_inputs(f: Callable, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("transform", "reason"),
     [
-        (jvp, "tangent"),
-        (torch.no_grad()(jvp), "tangent"),
-        (lambda f, x: torch.func.jacfwd(f)(x), "tangent"),
-        (lambda f, x: torch.func.jacrev(f)(x), "requires grad"),
-        (grad_of_vmap, "requires grad"),
-        (grad_of_inputs, "requires grad"),
-        (lambda f, x: torch.vmap(f)(x), None),
+        *((jvp, "tangent"), (torch.no_grad()(jvp), "tangent"), (lambda f, x: torch.func.jacfwd(f)(x), "tangent")),
+        *((lambda f, x: torch.func.jacrev(f)(x), "requires grad"), (grad_of_vmap, "requires grad")),
+        *((grad_of_inputs, "requires grad"), (lambda f, x: torch.vmap(f)(x), None)),
     ],
 )
 @pytest.mark.filterwarnings("ignore:xgemm.replace")
@@ -472,10 +468,8 @@ def test_every_spelling(operator: str, function: Callable, shapes, device: torch
         *(  # autocast has a dtype of its own for these
             (operator, "autocast", functools.partial(autocast, function))
             for operator, function in [
-                ("matmul", lambda x: torch.mv(x, x[0])),
-                ("matmul", lambda x: torch.dot(x[0], x[0])),
-                ("matmul", lambda x: torch.inner(x[0], x[0])),
-                ("addmm", lambda x: torch.addmv(x[0], x, x[0])),
+                *(("matmul", lambda x: torch.mv(x, x[0])), ("matmul", lambda x: torch.dot(x[0], x[0]))),
+                *(("matmul", lambda x: torch.inner(x[0], x[0])), ("addmm", lambda x: torch.addmv(x[0], x, x[0]))),
                 ("matmul", lambda x: torch.baddbmm(x[None], x[None], x[None])),
             ]
         ),
@@ -1174,15 +1168,8 @@ def test_a_model_with_nothing_to_swap_says_so() -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: 1 - x,
-        lambda x: 2**x,
-        lambda x: 1 / x,
-        lambda x: 3 // x,
-        lambda x: 3 % x,
-        lambda x: x.norm(),
-        lambda x: torch.norm(x, dim=0),
-        lambda x: x.unflatten(-1, (2, 2)),
-        lambda x: x.split(2, -1)[1],
+        *(lambda x: 1 - x, lambda x: 2**x, lambda x: 1 / x, lambda x: 3 // x, lambda x: 3 % x, lambda x: x.norm()),
+        *(lambda x: torch.norm(x, dim=0), lambda x: x.unflatten(-1, (2, 2)), lambda x: x.split(2, -1)[1]),
         lambda x: [row * 2 for row in x][1] + len(x),
     ],
 )

@@ -92,13 +92,8 @@ def test_results_are_laid_out_as_torchs(name: str, sizes: tuple, make: Callable)
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"causal": True},
-        {"scale": 0.2},
-        {"window": (3, 2)},
-        {"window": (4, -1)},
-        {"causal": True, "window": (4, 9)},
-        {"window": (None, 1)},
+        *({}, {"causal": True}, {"scale": 0.2}, {"window": (3, 2)}, {"window": (4, -1)}),
+        *({"causal": True, "window": (4, 9)}, {"window": (None, 1)}),
     ],
     ids=str,
 )
@@ -125,13 +120,9 @@ def test_values(sizes: tuple, make: Callable, options: dict) -> None:
 @pytest.mark.parametrize(
     "extra",
     [
-        {"dropout_p": 0.1},
-        {"return_debug_mask": True},
-        {"alibi_slopes": torch.ones(4)},
-        {"seqused_k": torch.ones(2, dtype=torch.int32)},
-        {"cum_seq_q": torch.zeros(3, dtype=torch.int32)},
-        {"an_argument_of_a_newer_torch": torch.zeros(2, 2)},
-        {"another": 3},
+        *({"dropout_p": 0.1}, {"return_debug_mask": True}, {"alibi_slopes": torch.ones(4)}),
+        *({"seqused_k": torch.ones(2, dtype=torch.int32)}, {"cum_seq_q": torch.zeros(3, dtype=torch.int32)}),
+        *({"an_argument_of_a_newer_torch": torch.zeros(2, 2)}, {"another": 3}),
     ],
     ids=lambda extra: next(iter(extra)),
 )
@@ -402,10 +393,7 @@ def flash_of(call: Callable) -> Callable:
 @pytest.mark.parametrize(
     "sizes",
     [
-        (2, 4, 4, 128, 128, 64),
-        (1, 6, 2, 333, 333, 128),
-        (2, 8, 1, 65, 65, 72),
-        (1, 3, 3, 1, 1, 8),
+        *((2, 4, 4, 128, 128, 64), (1, 6, 2, 333, 333, 128), (2, 8, 1, 65, 65, 72), (1, 3, 3, 1, 1, 8)),
         (1, 2, 2, 200, 200, 256),
     ],
     ids=str,

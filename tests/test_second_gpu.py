@@ -42,12 +42,7 @@ def test_every_op(call: Call, dtype: torch.dtype) -> None:
     "shape",
     # Large, ragged, long K, few rows, one row, narrow, unaligned: kernels set their shared memory on each device.
     [
-        (1024, 1024, 1024),
-        (1000, 1000, 1000),
-        (64, 64, 65536),
-        (16, 4096, 4096),
-        (1, 4096, 4096),
-        (65536, 32, 64),
+        *((1024, 1024, 1024), (1000, 1000, 1000), (64, 64, 65536), (16, 4096, 4096), (1, 4096, 4096), (65536, 32, 64)),
         (255, 511, 257),
     ],
     ids=str,
