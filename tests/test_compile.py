@@ -10,6 +10,7 @@ import torch
 import torch._dynamo.testing
 from calls import CALLS, Call, name
 from common import randn, sliced, transposed
+from named import OPERATORS, cases_of, make
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import torch_ext
@@ -30,46 +31,33 @@ def metadata(result) -> list[tuple]:
     return [(t.shape, t.dtype, t.stride(), t.device.type) for t in tensors]
 
 
-CASES = [
-    *(("matmul", shapes, {}) for shapes in [((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((3,), (2, 3, 4))]),
-    *(("matmul", shapes, {}) for shapes in [((5, 1, 2, 3), (4, 3, 6)), ((0, 3), (3, 4)), ((2, 0), (0, 3))]),
-    *(("addmm", ((), (2, 3), (3, 4)), {}), ("addmm", ((2, 1), (2, 3), (3, 4)), {"beta": 0.0})),
-    *(("linear", ((3,), (4, 3)), {}), ("linear", ((2, 0, 3), (4, 3), (4,)), {"activation": "gelu"})),
-    *(("gated_linear", s, {}) for s in [((3,), (4, 3), (4, 3)), ((2, 0, 3), (4, 3), (4, 3), (4,), (4,))]),
-    *((op, ((3, 1, 4),), {"dim": dim, "keepdim": keep}) for op in ("sum", "mean", "amax", "logsumexp") for dim in (None,
-    [], [0, -1], [1]) for keep in (False, True)), *((op, ((3, 1, 4),), {"dim": dim, "keepdim": keep}) for op in
-    ("argmax", "argmin") for dim in (None, 0, -1) for keep in (False, True)), *((op, ((),), {}) for op in ("sum",
-    "mean", "amin", "argmax", "logsumexp")), *((op, ((2, 0, 3),), {"dim": [1]}) for op in ("sum", "mean", "logsumexp")),
-    *((op, shapes, {"dim": -1}) for op in ("softmax", "log_softmax") for shapes in (((3, 4, 5),), ((0, 4),), ((),))),
-    *(("scaled_masked_softmax", s, {"scale": 0.5, "dim": d}) for s, d in ((((3, 4, 5),), 1), (((3, 4, 5), (4, 1)), 0))),
-    *(("sum", ((3, 4),), {"dtype": torch.float64}), ("softmax", ((3, 4),), {"dim": 0, "dtype": torch.float64})),
-    *(("topk_softmax", ((3, 4, 5),), kw) for kw in ({"k": 2}, {"k": 0}, {"k": 3, "dim": 1, "dtype": torch.float64})),
-    ("topk_softmax", ((0, 4),), {"k": 4}), ("topk_softmax", ((),), {"k": 1}), *((op,
-    ((2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 3)), {}) for op in ("attention", "attention_lse")), *((op, ((2, 4, 5, 8), (1,
-    2, 6, 8), (2, 2, 6, 8)), {"enable_gqa": True}) for op in ("attention", "attention_lse")), *((op, ((4, 5, 8), (4, 0,
-    8), (4, 0, 8)), {"is_causal": True}) for op in ("attention", "attention_lse")), ("attention", ((5, 8), (6, 8), (6,
-    8)), {"precision": "ieee"}),
-]  # fmt: skip
+GATED = {"weight_gate": (4, 3), "weight_up": (4, 3), "bias_gate": (4,)}
+EMPTY = [
+    *(("matmul", {"a": a, "b": b}, {}) for a, b in (((0, 3), (3, 4)), ((2, 0), (0, 3)))),
+    ("linear", {"input": (2, 0, 3), "weight": (4, 3), "bias": (4,)}, {"activation": "gelu"}),
+    ("gated_linear", {"input": (2, 0, 3), **GATED}, {}),
+    *((op, {"input": (2, 0, 3)}, {"dim": [1]}) for op in ("sum", "mean", "logsumexp")),
+    *((op, {"input": (0, 4)}, {"dim": -1, "dtype": torch.float64}) for op in ("softmax", "log_softmax")),
+    *(("topk_softmax", {"input": (0, 4)}, {"k": k, "dtype": torch.float64}) for k in (0, 4)),
+    *((op, {"query": (4, 5, 8), "key": (4, 0, 8), "value": (4, 0, 8)}, {}) for op in ("attention", "attention_lse")),
+]
+# Of the others: tests/test_layouts.py.
+FAKES = [op for op in OPERATORS if not op.startswith(("linear_", "attention_varlen", "attention_with"))]
 
 
-def of(op: str, cases: list[tuple]) -> list[tuple]:
-    return [case[1:] for case in cases if case[0] == op]
-
-
-@pytest.mark.parametrize("op", dict.fromkeys(op for op, *_ in CASES))
+@pytest.mark.parametrize("op", FAKES)
 def test_fake_has_the_real_metadata(op: str, device: torch.device) -> None:
-    raw, kinds = (
-        getattr(torch.ops.xgemm, op),
-        itertools.product((lambda x: x, transposed, sliced), (torch.float32, torch.bfloat16)),
-    )
-    for (shapes, kwargs), (layout, dtype) in itertools.product(of(op, CASES), kinds):
-        args = [randn(*s, dtype=dtype, device=device) for s in shapes]
-        args = [layout(a) if a.dim() > 1 else a for a in args]
-        expected = metadata(raw(*args, **kwargs))
+    raw, cases = getattr(torch.ops.xgemm, op), cases_of(op) + [case[1:] for case in EMPTY if case[0] == op]
+    kinds = itertools.product((lambda x: x, transposed, sliced), (torch.float32, torch.bfloat16))
+    for (shapes, options), (layout, dtype) in itertools.product(cases, kinds):
+        args = {name: make(name, shape, dtype, device) for name, shape in shapes.items()}
+        args = {name: layout(x) if x.dim() > 1 else x for name, x in args.items()}
+        expected = metadata(raw(**args, **options))
         with FakeTensorMode() as mode:
-            assert metadata(raw(*(mode.from_tensor(a) for a in args), **kwargs)) == expected, (args, kwargs)
-        on_meta = metadata(raw(*(a.to("meta") for a in args), **kwargs))
-        assert [m[:3] for m in on_meta] == [m[:3] for m in expected], (args, kwargs)
+            fakes = {name: mode.from_tensor(x) for name, x in args.items()}
+            assert metadata(raw(**fakes, **options)) == expected, (args, options)
+        on_meta = metadata(raw(**{name: x.to("meta") for name, x in args.items()}, **options))
+        assert [m[:3] for m in on_meta] == [m[:3] for m in expected], (args, options)
 
 
 @pytest.mark.parametrize("op", ["sum", "amax", "amin", "argmax", "logsumexp"])
