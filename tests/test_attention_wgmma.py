@@ -5,12 +5,11 @@ On a GPU, tests/test_attention.py runs through it where it serves.
 
 import itertools
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from attention_cases import Attend, Case, attend_fixture, every_mask, random_case
-from attention_plans import Ask, planner
+from attention_plans import Ask, plan_fixture
 from common import CSRC
 
 FOLDER = CSRC / "attention"
@@ -105,14 +104,7 @@ def test_long_keys_in_splits(attend: Attend) -> None:
     assert min(splits[:4]) > 1, splits
 
 
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    with planner(tmp_path_factory) as answer:
-
-        def ask(sq: int, sk: int, d=128, dv=0, batches=1, group=1, causal=False, mode=False):
-            return answer("tiles", mode, causal, batches, group, sq, sk, d, dv or d)
-
-        yield ask
+plan = plan_fixture("tiles")
 
 
 def test_batch_invariant_mode_does_not_split(plan: Ask) -> None:
@@ -120,7 +112,8 @@ def test_batch_invariant_mode_does_not_split(plan: Ask) -> None:
     sizes += [(300, 20000, 1), (512, 512, 1), (700, 16000, 1), (4096, 4096, 1)]
     for (sq, sk, group), d, causal in itertools.product(sizes, (64, 128, 256), (False, True)):
         plans = [
-            plan(sq, sk, d, batches=batches, group=group, causal=causal, mode=True) for batches in (1, 7, 100, 5000)
+            plan(sq, sk, d, batches=batches, group=group, causal=causal, batch_invariant=True)
+            for batches in (1, 7, 100, 5000)
         ]
         assert {(p["splits"], p["keys"]) for p in plans if p} == {(1, plans[0]["keys"])}, (sq, sk, group, d, causal)
 
