@@ -218,14 +218,18 @@ def batch_invariance() -> Iterator[None]:
 
 
 def rows_in_other_places(x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, int, slice | torch.Tensor]]:
-    """A matrix's rows alone, permuted, in other layouts, in batches: name, tensor, the rows' dim, which rows."""
-    for layout, place in LAYOUTS.items():
-        yield layout, place(x), 1, slice(None)
-    for first, last in ((0, 1), (len(x) // 2, len(x) // 2 + 1), (len(x) - 1, len(x)), (0, 3)):
-        yield f"rows {first} to {last - 1}", x[first:last], 1, slice(first, last)
-        yield f"copied rows {first} to {last - 1}", x[first:last].clone(), 1, slice(first, last)
-    order = torch.randperm(len(x), device=x.device)
-    yield "permuted rows", x[order], 1, order
+    """Rows of a matrix alone, permuted and all, in every layout; in batches: name, tensor, the rows' dim, which rows.
+
+    The matrix has a multiple of 12 rows.
+    """
+    order, middle = torch.randperm(len(x), device=x.device), len(x) // 2
+    ranges = ((0, len(x)), (0, 1), (middle, middle + 1), (len(x) - 1, len(x)), (0, 3), (5, 21), (64, 129))
+    for which in (*(slice(*ends) for ends in ranges if ends[0] < len(x)), order):
+        yield f"rows {which}", x[which], 1, which
+        for layout, place in LAYOUTS.items():
+            yield f"{layout} rows {which}", place(x[which]), 1, which
+    turned = torch.arange(len(x), device=x.device).view(2, 3, 2, -1).transpose(0, 2)
+    yield "dims that do not merge", x.view(2, 3, 2, -1, x.shape[1]).transpose(0, 2), 4, turned.flatten()
     yield "columns", x.t().contiguous(), 0, slice(None)
     yield "few columns", x[:3].t().contiguous(), 0, slice(0, 3)
     yield "one column", x[:1].t().contiguous(), 0, slice(0, 1)
@@ -237,7 +241,7 @@ def rows_in_other_places(x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, i
 def check_batch_invariance(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch.dtype) -> None:
     """op(x, dim): rows of every kernel have the same bits wherever they lie."""
     for n in (1, 3, 15, 50, 63, 100, 161, 257, 301, 513, 700, 1024, 1605, 5000, 8192, 20000, 50257, 140001, 600001):
-        x = torch.randn(max(6, min(40000, 200000 // n) // 2 * 2), n, device=CUDA).to(dtype)
+        x = torch.randn(max(12, min(40000, 200000 // n) // 12 * 12), n, device=CUDA).to(dtype)
         with batch_invariance():
             expected = op(x, 1)
             for place, moved, dim, which in rows_in_other_places(x):

@@ -412,24 +412,6 @@ def test_half_rows_have_the_same_bits_in_any_batch(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("dtype", FLOATING)
-@pytest.mark.parametrize(("n", "k"), [(3, 700), (70, 64), (260, 4100), (488, 3808), (1000, 320)])
-def test_a_rows_bits_do_not_depend_on_strides_or_batch_dims(
-    batch_invariant: None, dtype: torch.dtype, n: int, k: int
-) -> None:
-    """Either operand in any layout and at any address; six batch dims, none of which merge."""
-    a, b = randn(64, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
-    out = matmul(a, b)
-    for x in (a, transposed(a), misaligned(a), sliced(a)):
-        for y in (b, transposed(b), misaligned(b), sliced(b)):
-            assert torch.equal(matmul(x, y), out), (x.stride(), y.stride())
-            assert torch.equal(matmul(x[:3], y), out[:3]), (x.stride(), y.stride())
-    order = (5, 4, 3, 2, 1, 0, 6, 7)
-    batched = matmul(a.view(2, 2, 2, 2, 2, 2, 1, k).permute(order), b.expand(2, 1, 2, 1, 2, 1, k, n))
-    assert torch.equal(batched.permute(order).reshape(64, n), out)
-
-
-@pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_number_of_rows_to_4096(batch_invariant: None, dtype: torch.dtype) -> None:
     a, b = randn(4096, 320, dtype=dtype, device="cuda"), randn(320, 260, dtype=dtype, device="cuda")
