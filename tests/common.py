@@ -5,18 +5,49 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 SANITIZER = os.environ.get("XGEMM_SANITIZER", "")  # the tool that watches this process (tools/gpu_tests.py)
 SANITIZED = bool(SANITIZER)  # fewer and smaller cases: racecheck takes 0.1 to 2 s per launch
 CSRC = Path(__file__).parents[1] / "csrc"
 FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+
+
+class Recorder(TorchDispatchMode):
+    """The operators that run, their arguments by name and results; none of torch's own may be `forbidden`."""
+
+    def __init__(self, forbidden: str = "") -> None:
+        super().__init__()
+        self.forbidden, self.seen = forbidden, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.partition("::")[2]
+        assert func.namespace == "xgemm" or not re.fullmatch(self.forbidden, name), name
+        result = func(*args, **(kwargs or {}))
+        self.seen.append(SimpleNamespace(func=func, kwargs=kwargs or {}, result=result))
+        return result
+
+    @property
+    def ours(self) -> list[SimpleNamespace]:
+        return [call for call in self.seen if call.func.namespace == "xgemm"]
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(str(call.func) for call in self.ours)
+
+
+def TorchMath() -> Recorder:
+    """Fails on a product, softmax or attention that torch does itself."""
+    return Recorder(r"mm|addmm|bmm|baddbmm|_softmax|_log_softmax|.*attention.*")
 
 
 def runs_hopper_kernels() -> bool:

@@ -9,23 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from calls import CALLS, Call, name
-from common import randn
+from common import Recorder, randn
 
 import torch_ext
 from torch_ext import functional
-
-
-class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
-    """Records the arguments of every xgemm operator that runs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[str, tuple, dict]] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "xgemm":
-            self.seen.append((func._schema.name, args, kwargs or {}))
-        return func(*args, **(kwargs or {}))
 
 
 def function(call: Call):
@@ -138,7 +125,7 @@ def test_precision_follows_torch(setting: str) -> None:
     finally:
         torch.set_float32_matmul_precision("highest")
     # the dispatcher leaves out arguments that have their default
-    assert [kwargs.get("precision", "highest") for _, _, kwargs in recorder.seen] == [*[setting] * 5, "ieee", "ieee"]
+    assert [call.kwargs.get("precision", "highest") for call in recorder.ours] == [*[setting] * 5, "ieee", "ieee"]
 
 
 def test_precision_set_per_backend() -> None:
@@ -150,7 +137,7 @@ def test_precision_set_per_backend() -> None:
             torch_ext.matmul(randn(3, 3), randn(3, 3))
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
-    assert recorder.seen[0][2] == {"precision": "high"}
+    assert recorder.ours[0].kwargs == {"precision": "high"}
 
 
 @pytest.mark.parametrize("setting", ["high", "medium"])

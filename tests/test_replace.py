@@ -15,8 +15,7 @@ from unittest import mock
 import numpy
 import pytest
 import torch
-from common import randn
-from test_nn import TorchMath
+from common import TorchMath, randn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
@@ -101,7 +100,7 @@ def test_swaps_everything_and_says_so(block: Block, device: torch.device) -> Non
     with TorchMath() as counter:  # fails on a product, softmax or attention of torch's own
         actual = block(x)
     torch.testing.assert_close(actual, expected)
-    assert counter.calls == sum(SERVED.values()) + 2  # the module's two linears
+    assert len(counter.ours) == sum(SERVED.values()) + 2  # the module's two linears
     assert report.calls == {(kind, "xgemm"): n for kind, n in SERVED.items()}
     assert report.modules == {"Linear": 2, "MultiheadAttention": 1, "Softmax": 1, "LogSoftmax": 1}
     assert "2 Linear" in str(report) and "attention" in str(report) and "xgemm.Linear(" in str(block)
