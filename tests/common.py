@@ -66,6 +66,16 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device 
     return torch.randn(shape, dtype=torch.float64, device=device).to(dtype)
 
 
+def needs(program: str) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"no {program}")
+
+
+def run(*command: object, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a program; its output is text."""
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=check, **options)
+
+
 def compile_host_code(folder: Path, *arguments: str | Path) -> None:
     """Runs the C++ compiler in `folder` with the build's warnings, on csrc's host code; -O0 compiles fastest."""
     compiler = os.environ.get("CXX") or shutil.which("c++")
