@@ -7,6 +7,7 @@ import torch
 from common import FLOATING
 from reductions import CUDA, batch_invariance, check_batch_invariance, rows_in_other_places, same_bits
 
+pytestmark = pytest.mark.cuda
 ops = torch.ops.xgemm
 OPS = {
     "sum": lambda x, dim: ops.sum(x, [dim]),
@@ -24,14 +25,12 @@ OPS = {
 }
 
 
-@pytest.mark.cuda
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("name", OPS)
 def test_rows_in_other_places(name: str, dtype: torch.dtype) -> None:
     check_batch_invariance(OPS[name], dtype)
 
 
-@pytest.mark.cuda
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_several_reduced_dims(dtype: torch.dtype) -> None:
     """In logical order, whatever their order in memory."""
@@ -46,7 +45,6 @@ def test_several_reduced_dims(dtype: torch.dtype) -> None:
             assert same_bits(op(x[:, :, 7:8], [1, 3]), expected[:, 7:8].contiguous())
 
 
-@pytest.mark.cuda
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_cross_entropy(dtype: torch.dtype, smoothing: float) -> None:
@@ -64,7 +62,6 @@ def test_cross_entropy(dtype: torch.dtype, smoothing: float) -> None:
                 assert same_bits(y.reshape(-1), expected[which].contiguous()), (place, n)
 
 
-@pytest.mark.cuda
 @pytest.mark.parametrize("mask_dtype", [torch.bool, torch.float32])
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_masks(dtype: torch.dtype, mask_dtype: torch.dtype) -> None:
@@ -82,7 +79,6 @@ def test_masks(dtype: torch.dtype, mask_dtype: torch.dtype) -> None:
             assert same_bits(ops.scaled_masked_softmax(x[2:3], mask[0], 0.5, 1), shared[2:3])
 
 
-@pytest.mark.cuda
 def test_the_mode_is_off_by_default() -> None:
     """Few rows are divided in more splits than many, which shows in a sum's last bits."""
     x = torch.randn(4000, 4096, device=CUDA)

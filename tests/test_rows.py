@@ -9,6 +9,7 @@ from reductions import same_bits
 
 op = torch.ops.xgemm
 CUDA = torch.device("cuda")
+pytestmark = pytest.mark.cuda
 LENGTHS = [7, 1, 100, 256, 257, 33, 261, 513, 1001]  # 1 to 32 lanes, rows in registers and in shared memory
 
 
@@ -48,7 +49,6 @@ def targets(x: torch.Tensor) -> torch.Tensor:
     return torch.arange(x.shape[0], device=x.device) * 31 % x.shape[1]
 
 
-@pytest.mark.cuda
 @pytest.mark.sanitize
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -64,7 +64,6 @@ def test_rows_at_any_address(name, dtype):
             assert torch.equal(moved.cpu(), found[: len(place)].cpu()), (n, place.stride(), place.storage_offset())
 
 
-@pytest.mark.cuda
 @pytest.mark.sanitize
 @pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
@@ -85,7 +84,6 @@ def test_few_short_rows_have_the_bits_of_many(name, dtype):
             assert torch.equal(many[-len(x) :].nan_to_num(7), found.nan_to_num(7)), n
 
 
-@pytest.mark.cuda
 @pytest.mark.sanitize
 @pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("name", ["sum", "mean", "amax", "amin"])
@@ -111,7 +109,6 @@ def test_few_rows_have_the_bits_of_many(name, dtype):
                 assert same_bits(reduce(moved, [1]), found[:rows]), (n, offset, rows)
 
 
-@pytest.mark.cuda
 @pytest.mark.sanitize
 @pytest.mark.parametrize("name", ["logsumexp", "cross_entropy without smoothing"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -136,7 +133,6 @@ def test_rows_through_shared_memory(name, dtype):
             assert torch.equal(many[[0, 3, 4, 7, 50]].nan_to_num(7), few.nan_to_num(7)), n
 
 
-@pytest.mark.cuda
 @pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("name", OPS)
 def test_rows_that_a_cluster_reduces(name):
