@@ -76,15 +76,8 @@ def autocast(function: Callable, x: torch.Tensor) -> torch.Tensor:
         return function(x)
 
 
-SERVED = {
-    "linear": 3,
-    "attention": 1,
-    "multihead_attention": 1,
-    "addmm": 1,
-    "softmax": 4,
-    "log_softmax": 4,
-    "matmul": 4,
-}
+SERVED = {"softmax": 4, "log_softmax": 4, "matmul": 4, "linear": 3}
+SERVED |= dict.fromkeys(("attention", "multihead_attention", "addmm"), 1)
 
 
 @pytest.fixture
@@ -329,27 +322,16 @@ def test_compiles(backend: str, block: Block, device: torch.device) -> None:
 
 def tiny(name: str, attention: str) -> torch.nn.Module:
     transformers = pytest.importorskip("transformers")
-    sizes = {"vocab_size": 99, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-    if name == "bert":
-        config = transformers.BertConfig(
-            hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, **sizes
-        )
-        cls = transformers.BertModel
-    elif name == "gpt2":
-        config = transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=32, **sizes)
-        cls = transformers.GPT2LMHeadModel
-    else:
-        config = transformers.LlamaConfig(
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            intermediate_size=64,
-            **sizes,
-        )
-        cls = transformers.LlamaForCausalLM
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    kind, head, more = {
+        "bert": ("Bert", "Model", sizes),
+        "gpt2": ("GPT2", "LMHeadModel", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}),
+        "llama": ("Llama", "ForCausalLM", sizes | {"num_key_value_heads": 2}),
+    }[name]
+    tokens = {"vocab_size": 99, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    config = getattr(transformers, f"{kind}Config")(**more, **tokens)
     config._attn_implementation = attention
-    return cls(config).eval()
+    return getattr(transformers, kind + head)(config).eval()
 
 
 @torch.no_grad()
