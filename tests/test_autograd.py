@@ -17,9 +17,7 @@ MESSAGE = r"^xgemm::\w+: has no backward, got an input that requires grad; call 
 
 def ways(call: Call):
     """The raw op, its packet as users spell it, and the function."""
-    public = getattr(torch_ext, call.op.removesuffix("_lse"))
-    lse = {"return_lse": True} if call.op.endswith("_lse") else {}
-    return [call.raw, getattr(torch.ops.xgemm, call.op), lambda *a, **k: public(*a, **k, **lse)]
+    return [call.raw, getattr(torch.ops.xgemm, call.op), call.function]
 
 
 def with_grad(args: tuple, index: int) -> tuple:

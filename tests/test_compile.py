@@ -92,37 +92,19 @@ def test_opcheck(call: Call, device: torch.device) -> None:
         torch.library.opcheck(call.raw, call.args(device, dtype), call.kwargs)
 
 
-ENDS, LENGTHS = torch.tensor([0, 3, 5], dtype=torch.int32), torch.tensor([7, 2], dtype=torch.int32)
-TABLE = torch.tensor([[2, 0], [1, 1]], dtype=torch.int32)
+@pytest.mark.parametrize("op", OPERATORS)
+def test_opcheck_with_options(op: str, device: torch.device) -> None:
+    for shapes, options in cases_of(op)[-3:]:
+        given = {name: make(name, shape, torch.float64, device) for name, shape in shapes.items()}
+        torch.library.opcheck(getattr(torch.ops.xgemm, op), (), given | options)
 
 
-@pytest.mark.parametrize(
-    ("op", "args", "kwargs"),
-    [
-        ("linear", [(4, 3), (5, 3), (5,)], {"activation": "silu", "residual": (4, 5)}),
-        ("gated_linear", [(4, 3), (5, 3), (5, 3), (5,)], {"activation": "gelu", "bias_up": (5,)}),
-        ("attention", [(2, 4, 5, 8), (2, 2, 6, 8), (2, 2, 6, 8)], {"attn_mask": (5, 6), "enable_gqa": True}),
-        ("attention_lse", [(2, 4, 5, 8)] * 3, {"is_causal": True, "scale": 0.2, "causal_alignment": "bottom_right"}),
-        ("attention", [(2, 4, 5, 8)] * 3, {"window": [2, 1], "softcap": 3.0, "sinks": (4,), "precision": "high"}),
-        (
-            "attention_varlen",
-            [(5, 4, 8), (3, 4, 2, 8), (3, 4, 2, 6), ENDS, None, 3, 8],
-            {"block_table": TABLE, "seqused_k": LENGTHS, "sinks": (4,), "is_causal": True},
-        ),
-        (
-            "attention_with_cache_lse",
-            [(2, 3, 4, 8), (3, 4, 2, 8), (3, 4, 2, 6), LENGTHS],
-            {"block_table": TABLE, "key": (2, 1, 2, 8), "value": (2, 1, 2, 6), "window": [2, 0]},
-        ),
-    ],
-)
-def test_opcheck_with_options(op: str, args, kwargs, device: torch.device) -> None:
-    def made(value: object) -> object:
-        value = randn(*value) if isinstance(value, tuple) else value
-        return value.to(device) if isinstance(value, torch.Tensor) else value
-
-    kwargs = {name: made(value) for name, value in kwargs.items()}
-    torch.library.opcheck(getattr(torch.ops.xgemm, op), tuple(map(made, args)), kwargs)
+def test_opcheck_of_appending(device: torch.device) -> None:
+    shapes = {"query": (2, 3, 4, 8), "key_cache": (3, 4, 2, 8), "value_cache": (3, 4, 2, 8), "cache_seqlens": (2,)}
+    shapes |= {"block_table": (2, 2), "key": (2, 1, 2, 8), "value": (2, 1, 2, 8)}
+    given = {name: make(name, shape, torch.float32, device) for name, shape in shapes.items()}
+    for op in (torch.ops.xgemm.attention_with_cache, torch.ops.xgemm.attention_with_cache_lse):
+        torch.library.opcheck(op, (), given | {"window": [2, 0]})
 
 
 # ---- compile and export ----------------------------------------------------------------------------------------------

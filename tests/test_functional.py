@@ -15,19 +15,13 @@ import torch_ext
 from torch_ext import functional
 
 
-def function(call: Call):
-    return getattr(torch_ext, call.op.removesuffix("_lse"))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("call", CALLS, ids=name)
 def test_agrees_with_torch(call: Call, device: torch.device, dtype: torch.dtype) -> None:
-    args = call.args(device, dtype)
-    kwargs = call.kwargs | ({"return_lse": True} if call.op.endswith("_lse") else {})
-    results = []
+    args, results = call.args(device, dtype), []
     for context in (torch.enable_grad, torch.no_grad, torch.inference_mode):
         with context():
-            results.append(function(call)(*args, **kwargs))
+            results.append(call.function(*args, **call.kwargs))
     expected = call.torch_op(*args, **call.kwargs)
     tolerance = {"rtol": 1.6e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(results[0], expected, **tolerance)
@@ -66,14 +60,13 @@ def test_calls_keep_no_memory() -> None:
     gc.freeze()  # skips existing objects: 100 collections in a whole test run take a minute
     for call in CALLS:
         args = call.args(torch.device("cpu"), torch.float32)
-        kwargs = call.kwargs | (
-            {"precision": "ieee"} if "precision" in inspect.signature(function(call)).parameters else {}
-        )
+        has_precision = "precision" in inspect.signature(call.function).parameters
+        kwargs = call.kwargs | ({"precision": "ieee"} if has_precision else {})
         held = []
         with torch.inference_mode():
             for count in (20, 200):
                 for _ in range(count):
-                    function(call)(*args, **kwargs)
+                    call.function(*args, **kwargs)
                 gc.collect()
                 held.append(mallinfo().fields[7])  # uordblks: bytes that malloc has given out
         assert held[1] - held[0] < 200 * 24, call.op

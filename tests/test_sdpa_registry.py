@@ -1,7 +1,6 @@
 """torch_ext.integrations.sdpa: results as torch's flash backend has them, what goes to the kernel before, gradients."""
 
 import importlib
-import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from common import assert_as_good_as, randn
 from flash_conventions import efficient_logsumexp, flash_logsumexp, reference, strides_of_efficient, strides_of_flash
+from sequences import ends, int32
 from torch.nn.attention import (
     SDPBackend,
     activate_flash_attention_impl,
@@ -160,10 +160,6 @@ def test_tensors_that_are_not_served(name: str) -> None:
 LENGTHS = ([3, 0, 17, 4], [5, 2, 9, 0])
 
 
-def ends(lengths: list[int], **options) -> torch.Tensor:
-    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, **options)
-
-
 def packed_reference(q, k, v, lengths: tuple = LENGTHS, **options) -> tuple[torch.Tensor, torch.Tensor]:
     """(T, H, D) and (H, T) in float64, differentiable."""
     each = zip(q.split(lengths[0]), k.split(lengths[1]), v.split(lengths[1]), strict=True)
@@ -179,7 +175,7 @@ def packed_reference(q, k, v, lengths: tuple = LENGTHS, **options) -> tuple[torc
 )
 def test_packed_sequences(make: Callable, causal: bool, window: tuple, scale: float | None) -> None:
     q, k, v = make(24, 4, 16), make(16, 2, 16), make(16, 2, 16)
-    args = (q, k, v, *map(ends, LENGTHS), 17, 9, 0.0, causal, False)
+    args = (q, k, v, *(ends(n, "cpu") for n in LENGTHS), 17, 9, 0.0, causal, False)
     options = {"scale": scale, "window_size_left": window[0], "window_size_right": window[1]}
     results = served(FORWARD, args, **options)
     plain = tuple(-1 if size is None else size for size in window)
@@ -188,7 +184,7 @@ def test_packed_sequences(make: Callable, causal: bool, window: tuple, scale: fl
     torch.testing.assert_close(results[1], flash_logsumexp(logsumexp), rtol=1e-4, atol=1e-4)
     on_meta = (t.to("meta") if isinstance(t, torch.Tensor) else t for t in args)
     assert described(results) == described(torch.ops.aten._flash_attention_forward(*on_meta, **options))
-    used = served(FORWARD, args, **options, seqused_k=torch.tensor([4, 0, 9, 0], dtype=torch.int32))
+    used = served(FORWARD, args, **options, seqused_k=int32([4, 0, 9, 0], "cpu"))
     output, _ = packed_reference(
         q, k[ROWS], v[ROWS], (LENGTHS[0], [4, 0, 9, 0]), causal=causal, window=plain, scale=scale
     )
@@ -229,7 +225,7 @@ def packed(tensors: tuple, lengths: list, nested: bool, causal: bool) -> torch.T
     """torch's own ways to packed sequences."""
     from torch.nn.attention.varlen import varlen_attn
 
-    offsets = [ends(n, device=tensors[0].device) for n in lengths]
+    offsets = [ends(n, tensors[0].device) for n in lengths]
     if not nested:
         return varlen_attn(*tensors, *offsets, *map(max, lengths), window_size=(-1, 0) if causal else (-1, -1))
     jagged = [torch.nested.nested_tensor_from_jagged(t, offsets[0].long()).transpose(1, 2) for t in tensors]
