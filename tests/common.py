@@ -14,12 +14,17 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SANITIZER = os.environ.get("XGEMM_SANITIZER", "")  # the tool that watches this process (tools/gpu_tests.py)
 SANITIZED = bool(SANITIZER)  # fewer and smaller cases: racecheck takes 0.1 to 2 s per launch
 CSRC = Path(__file__).parents[1] / "csrc"
 FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    **{"none": lambda x: x, "relu": F.relu, "gelu": F.gelu, "silu": F.silu},
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
 
 
 class Recorder(TorchDispatchMode):
@@ -190,7 +195,11 @@ def assert_as_good_as(
     assert error.max().item() <= factor * allowed.max().item() + floor
 
 
-def check_replays(call: Callable[[], torch.Tensor], *inputs: torch.Tensor, replays: int = 1) -> None:
+def tuple_of(result: object) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def check_replays(call: Callable[[], object], *inputs: torch.Tensor, replays: int = 1) -> None:
     """A captured call reads its inputs anew in each replay, and has the bits of a plain call."""
     call()
     graph = torch.cuda.CUDAGraph()
@@ -199,9 +208,10 @@ def check_replays(call: Callable[[], torch.Tensor], *inputs: torch.Tensor, repla
     for _ in range(replays):
         for x in inputs:
             x.copy_(torch.randn_like(x))
-        captured.fill_(float("nan"))
+        for y in tuple_of(captured):
+            y.fill_(float("nan"))
         graph.replay()
-        assert torch.equal(captured, call())
+        assert all(torch.equal(y, z) for y, z in zip(tuple_of(captured), tuple_of(call()), strict=True))
 
 
 def torchs_on(device: torch.device, ours: torch.Tensor, exact: torch.Tensor, its: torch.Tensor) -> torch.Tensor:

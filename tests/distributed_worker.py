@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-from common import randn
+from common import randn, tuple_of
 from named import OPERATORS, cases_of, make
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -45,10 +45,6 @@ def place(x: torch.Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...]) 
             share = 0.25 if mesh.get_local_rank(i) == 0 else 0.75 / (mesh.size(i) - 1)
             local = local * share
     return DTensor.from_local(local, mesh, placements, run_check=False, shape=x.shape, stride=x.stride())
-
-
-def tuple_of(x: object) -> tuple:
-    return x if isinstance(x, tuple) else (x,)
 
 
 def whole(x: object) -> tuple[torch.Tensor, ...]:

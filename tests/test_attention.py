@@ -15,6 +15,7 @@ from common import (
     SANITIZED,
     SANITIZER,
     assert_as_good_as,
+    check_replays,
     misaligned,
     poison,
     randn,
@@ -1089,17 +1090,7 @@ def test_graph_capture(options: dict[str, bool], sq: int, sk: int) -> None:
     args = qkv(torch.float32, "cuda", sq=sq, sk=sk)
     if "attn_mask" in options:
         options = {"attn_mask": torch.rand(sq, sk, device="cuda") < 0.5}
-    attention_lse(*args, **options)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = attention_lse(*args, **options)
-    for _ in range(3):
-        fresh = qkv(torch.float32, "cuda", sq=sq, sk=sk)
-        for static, new in zip(args, fresh, strict=True):
-            static.copy_(new)
-        graph.replay()
-        eager = attention_lse(*args, **options)
-        assert all(torch.equal(a, b) for a, b in zip(captured, eager, strict=True))
+    check_replays(lambda: attention_lse(*args, **options), *args, replays=3)
 
 
 @pytest.mark.cuda

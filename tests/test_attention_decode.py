@@ -7,7 +7,7 @@ import pytest
 import torch
 from attention_cases import decoding
 from attention_plans import L40_BYTES, Ask, plan_fixture
-from common import randn
+from common import check_replays, randn
 from test_attention import attention_lse, check
 
 HEAD_SIZES = [64, 128, 256]
@@ -130,10 +130,4 @@ def test_the_tiles_of_other_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_in_a_graph(dtype: torch.dtype) -> None:
     args = decoding(dtype, 1, 4, 9000, 128)
-    wanted = attention_lse(*args, enable_gqa=True)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        got = attention_lse(*args, enable_gqa=True)
-    for _ in range(3):
-        graph.replay()
-        assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+    check_replays(lambda: attention_lse(*args, enable_gqa=True), *args, replays=3)

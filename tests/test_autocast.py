@@ -3,7 +3,7 @@
 import pytest
 import torch
 from calls import CALLS, Call, name
-from common import randn
+from common import randn, tuple_of
 
 import torch_ext
 
@@ -13,7 +13,7 @@ LOWER = {"matmul", "addmm", "linear", "gated_linear", "attention", "attention_va
 
 
 def dtypes(result) -> list[torch.dtype]:
-    return [t.dtype for t in (result if isinstance(result, tuple) else (result,))]
+    return [t.dtype for t in tuple_of(result)]
 
 
 @pytest.mark.parametrize("to", [torch.bfloat16, torch.float16], ids=str)

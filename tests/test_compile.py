@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch._dynamo.testing
 from calls import CALLS, Call, name
-from common import randn, sliced, transposed
+from common import randn, sliced, transposed, tuple_of
 from named import OPERATORS, cases_of, make
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -27,8 +27,7 @@ def fresh_compiler():
 
 
 def metadata(result) -> list[tuple]:
-    tensors = result if isinstance(result, tuple | list) else (result,)
-    return [(t.shape, t.dtype, t.stride(), t.device.type) for t in tensors]
+    return [(t.shape, t.dtype, t.stride(), t.device.type) for t in tuple_of(result)]
 
 
 GATED = {"weight_gate": (4, 3), "weight_up": (4, 3), "bias_gate": (4,)}

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from common import FLOATING, LAYOUTS, assert_as_good_as, check_replays, poison, randn, torchs_on
-from test_linear import ACTIVATIONS
+from common import ACTIVATIONS, FLOATING, LAYOUTS, assert_as_good_as, check_replays, poison, randn, torchs_on
 
 gated_linear = torch.ops.xgemm.gated_linear
 Tensors = tuple[torch.Tensor | None, ...]

@@ -6,20 +6,12 @@ import itertools
 
 import pytest
 import torch
-from common import TorchMath, randn
+from common import ACTIVATIONS, TorchMath, randn
 
 import torch_ext
 from torch_ext import nn
 
 # ---- Linear ----------------------------------------------------------------------------------------------------------
-
-ACTIVATIONS = {
-    "none": lambda x: x,
-    "relu": torch.relu,
-    "gelu": torch.nn.functional.gelu,
-    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-    "silu": torch.nn.functional.silu,
-}
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from calls import CALLS, Call, name
-from common import randn
+from common import randn, tuple_of
 from reductions import same_bits
 
 op = torch.ops.xgemm
@@ -14,16 +14,12 @@ pytestmark = [pytest.mark.cuda, pytest.mark.skipif(torch.cuda.device_count() < 2
 
 def check(call: Callable[..., object], *args: object) -> None:
     """Compares a call and its capture on cuda:1 with the same call on cuda:0."""
-
-    def tensors(found: object) -> tuple[torch.Tensor, ...]:
-        return found if isinstance(found, tuple) else (found,)
-
     there = [a.to("cuda:1") if isinstance(a, torch.Tensor) else a for a in args]
-    wanted, called = tensors(call(*args)), tensors(call(*there))
+    wanted, called = tuple_of(call(*args)), tuple_of(call(*there))
     assert torch.cuda.current_device() == 0
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(1), torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # graph()'s default: cuda:0
-        captured = tensors(call(*there))
+        captured = tuple_of(call(*there))
     graph.replay()
     torch.cuda.synchronize(1)
     for w, c, g in zip(wanted, called, captured, strict=True):

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 from calls import CALLS, Call
-from common import Recorder, randn
+from common import Recorder, randn, tuple_of
 from named import CASES, OPERATORS, cases_of, make
 
 import torch_ext
@@ -19,10 +19,6 @@ def stacked(results: list) -> object:
     if isinstance(results[0], tuple):
         return tuple(torch.stack(r) for r in zip(*results, strict=True))
     return torch.stack(results)
-
-
-def tuple_of(result: object) -> tuple[torch.Tensor, ...]:
-    return result if isinstance(result, tuple) else (result,)
 
 
 @pytest.mark.filterwarnings("error")
