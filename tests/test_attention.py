@@ -212,22 +212,15 @@ def test_value_head_size_differs(device: torch.device, dtype: torch.dtype, d: in
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_values_that_are_columns_of_the_keys(device: torch.device, dtype: torch.dtype) -> None:
     """Latent attention: one key head of 512 + 64 columns for all query heads, dense and as a slice of a cache."""
-    for heads, sq, sk, d, dv in [
-        (128, 1, 700, 576, 512),
-        (16, 5, 300, 576, 512),
-        (3, 65, 129, 320, 264),
-        (40, 2, 9, 512, 512),
-    ]:
+    sizes = (128, 1, 700, 576, 512), (16, 5, 300, 576, 512), (3, 65, 129, 320, 264), (40, 2, 9, 512, 512)
+    for heads, sq, sk, d, dv in sizes:
         if device.type == "cpu":  # where there are no tiles of heads
             heads = 3
         elif SANITIZED and heads * sq > 100:
             heads = 16
         cache = randn(2, sk + 7, d, dtype=dtype, device=device)
-        for limits in (
-            {},
-            {"is_causal": True, "causal_alignment": "bottom_right"},
-            {"window": (100, 3), "softcap": 20.0},
-        ):
+        options = {}, {"is_causal": True, "causal_alignment": "bottom_right"}, {"window": (100, 3), "softcap": 20.0}
+        for limits in options:
             for keys in (cache[:, 3 : sk + 3], cache[:, :sk].contiguous()):
                 q = randn(2, heads, sq, d, dtype=dtype, device=device)
                 key, value = keys[:, None], keys[:, None, :, :dv]
@@ -955,11 +948,8 @@ def test_batch_dims_without_limit(device: torch.device) -> None:
 def test_sdpas_order_of_arguments(device: torch.device) -> None:
     q, k = randn(2, 3, 5, 8, device=device), randn(2, 3, 6, 8, device=device)
     mask = make_mask("bool", (5, 6), q.dtype, device)
-    for args, options in (
-        ((q, k, k, mask), {}),
-        ((q, k, k, None, 0.0, True), {"scale": 0.3}),
-        ((q, k, k, mask, 0), {}),
-    ):
+    calls = ((q, k, k, mask), {}), ((q, k, k, None, 0.0, True), {"scale": 0.3}), ((q, k, k, mask, 0), {})
+    for args, options in calls:
         expected = F.scaled_dot_product_attention(*args, **options)
         torch.testing.assert_close(torch_ext.attention(*args, **options), expected)
     torch.testing.assert_close(

@@ -8,7 +8,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from attention_cases import Attend, Case, attend_fixture, every_mask, random_case
+from attention_cases import Attend, Case, attend_fixture, choose, every_mask, random_case
 from attention_plans import Ask, plan_fixture
 from common import CSRC
 
@@ -46,28 +46,13 @@ def test_additive_masks(attend: Attend) -> None:
     """Loaded by TMA or, where TMA cannot, by warpgroups; varying by head, batch, row; packed heads, windows."""
     draw = random.Random(0)
     limits = {"none": {}, "window": {"first": -70, "last": 30}, "causal": {"last": 1}, "from the end": {"last": 400}}
-    cases = [
-        Case(
-            *(seed, draw.choice([1, 2, 5]), 1, draw.choice([1, 2]), group, sq, sk, d, d),
-            **limits[draw.choice(list(limits))],
-            bshd=draw.choice([0, 1]),
-            mask=2,
-            heads=heads,
-            rows=draw.choice([1, 1, 1, 0]),
-            special=draw.choice([0, 0, 3, 4]),
-            softcap=draw.choice([0, 0, 0, 5]),
-            aligned=draw.choice([1, 1, 0]),
-            shared=draw.choice([0, 1]),
-        )
-        for seed, (heads, (group, sq), (sk, d)) in enumerate(
-            (heads, rows, keys)
-            for heads in (0, 1)
-            for rows in ((1, 193), (2, 70), (16, 10), (3, 100))
-            for keys in ((500, 64), (513, 96), (384, 128), (333, 200))
-        )
-    ]
-    for case in cases:
-        case.special = case.special if case.rows else 0
+    rows, keys = ((1, 193), (2, 70), (16, 10), (3, 100)), ((500, 64), (513, 96), (384, 128), (333, 200))
+    cases = []
+    for seed, (heads, (group, sq), (sk, d)) in enumerate(itertools.product((0, 1), rows, keys)):
+        fields = choose(draw, sm_count=[1, 2, 5], inner=[1, 2], bshd=[0, 1], rows=[1, 1, 1, 0], shared=[0, 1])
+        fields |= choose(draw, special=[0, 0, 3, 4] if fields["rows"] else [0], softcap=[0, 0, 0, 5], aligned=[1, 1, 0])
+        fields |= limits[draw.choice(list(limits))]
+        cases.append(Case(seed, group=group, sq=sq, sk=sk, d=d, dv=d, mask=2, heads=heads, **fields))
     for case, result in zip(cases, attend(cases), strict=True):
         pitch = -(-case.sk // 16) * 16 if case.aligned else case.sk
         assert (BY_TMA in result) == (case.rows == 1 and pitch % 8 == 0), (case, result)
@@ -179,27 +164,14 @@ wide = attend_fixture("attention_wide", [FOLDER / "wgmma" / "wide.cu", *(s for s
 def test_wide_values(wide: Attend, latent: bool) -> None:
     """Heads that fill a tile and fewer, positions, limits, splits, soft capping, sinks; no keys that any row sees."""
     sizes = [(64, 1, 700, 512), (16, 5, 300, 512), (1, 130, 257, 264), (24, 1, 1, 320), (5, 7, 129, 8)]
-    limits = [
-        {},
-        {"last": 1},
-        {"first": -100, "last": 40},
-        {"last": 250},
-        {"first": 200},
-        {"first": 5000, "last": 6000},
-    ]
+    ends = [(None, None), (None, 1), (-100, 40), (None, 250), (200, None), (5000, 6000)]
+    limits = [{name: n for name, n in zip(("first", "last"), two, strict=True) if n is not None} for two in ends]
     draw = random.Random(0)
-    cases = [
-        Case(
-            *(seed, draw.choice([1, 3, 40]), draw.choice([1, 2]), draw.choice([1, 2]), group, sq, sk),
-            d=draw.choice([dv, 512, 576] if latent else [64, dv, 512]),
-            dv=dv,
-            bshd=seed % 2,
-            **limit,
-            mask=9 * latent,
-            softcap=seed % 3 // 2 * 4.0,
-            sinks=seed % 4 % 3,
-        )
-        for seed, ((group, sq, sk, dv), limit) in enumerate(itertools.product(sizes, limits))
-    ]
+    cases = []
+    for seed, ((group, sq, sk, dv), limit) in enumerate(itertools.product(sizes, limits)):
+        d = [dv, 512, 576] if latent else [64, dv, 512]
+        fields = choose(draw, sm_count=[1, 3, 40], outer=[1, 2], inner=[1, 2], d=d) | limit
+        fields |= {"bshd": seed % 2, "mask": 9 * latent, "softcap": seed % 3 // 2 * 4.0, "sinks": seed % 4 % 3}
+        cases.append(Case(seed, group=group, sq=sq, sk=sk, dv=dv, **fields))
     results = wide(cases)
     assert any("splits 1:" not in result for result in results) and any("splits 1:" in result for result in results)

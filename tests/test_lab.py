@@ -156,12 +156,8 @@ def test_calculators_take_numbers_of_ones_own(command, expected, capsys):
 
 
 def test_commands_say_what_they_need(capsys):
-    for command in (
-        "occupancy --threads 2000",
-        "occupancy --threads 0",
-        "quantisation --tile 8 8",
-        "little --gpu none",
-    ):
+    commands = "occupancy --threads 2000", "occupancy --threads 0", "quantisation --tile 8 8", "little --gpu none"
+    for command in commands:
         with pytest.raises(SystemExit):
             lab_command.main(command.split())
     with pytest.raises(SystemExit):

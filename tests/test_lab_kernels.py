@@ -161,12 +161,8 @@ def test_read_rate_reads_everything(level):
 
 @CUDA
 def test_pointer_chase_walks():
-    for lines, stride, steps, shared in (
-        (1, 1, 0, True),
-        (32, 32, 5, False),
-        (97, 4, 1000, True),
-        (5000, 32, 77, False),
-    ):
+    walks = (1, 1, 0, True), (32, 32, 5, False), (97, 4, 1000, True), (5000, 32, 77, False)
+    for lines, stride, steps, shared in walks:
         following = memory.cycle(lines, stride, "cuda")
         start = stride * (lines // 2)
         i, numbers = start, following.tolist()

@@ -518,12 +518,8 @@ def test_softmax_columns_cover_their_problem(planner, dtype, major):
 
 def test_few_softmax_rows_are_single_elements(planner):
     """Odd rows of up to 2^19 threads, and more rows where no other kernel is as fast."""
-    for dtype, n, many in (
-        (F32, 50, ODD_ROWS),
-        (F32, 63, SINGLE_ELEMENTS),
-        (BF16, 100, ODD_ROWS),
-        (BF16, 401, ODD_ROWS),
-    ):
+    rows = (F32, 50, ODD_ROWS), (F32, 63, SINGLE_ELEMENTS), (BF16, 100, ODD_ROWS), (BF16, 401, ODD_ROWS)
+    for dtype, n, many in rows:
         assert softmax_plan(planner, dtype, 1, [1, n])["kernel"] == SINGLE_ELEMENTS
         assert softmax_plan(planner, dtype, 1, [1 << 19, n])["kernel"] == many, (dtype, n)
     for dtype, n, many in ((F32, 993, SINGLE_ELEMENTS), (F32, 1025, SHARED), (BF16, 993, SHARED), (BF16, 8193, SHARED)):
@@ -536,12 +532,8 @@ def test_few_softmax_rows_are_single_elements(planner):
 
 def test_small_softmax_columns_fill_the_gpu(planner):
     """A few columns of many positions: enough threads that each has at most ten elements."""
-    for sizes, threads in (
-        ([6, 163, 9], 32 * 54),
-        ([1, 78, 6], 8 * 6),
-        ([33, 145, 29], 16 * 957),
-        ([6, 1689, 36], 256 * 216),
-    ):
+    columns = ([6, 163, 9], 32 * 54), ([1, 78, 6], 8 * 6), ([33, 145, 29], 16 * 957), ([6, 1689, 36], 256 * 216)
+    for sizes, threads in columns:
         p = softmax_plan(planner, BF16, 1, sizes)
         assert p["kernel"] == SINGLE_ELEMENTS and p["blocks"] * p["threads"] >= threads, sizes
 

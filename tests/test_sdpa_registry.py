@@ -189,12 +189,8 @@ def test_packed_sequences(make: Callable, causal: bool, window: tuple, scale: fl
         q, k[ROWS], v[ROWS], (LENGTHS[0], [4, 0, 9, 0]), causal=causal, window=plain, scale=scale
     )
     torch.testing.assert_close(used[0].double(), output, rtol=2e-2, atol=2e-2)
-    for others in (
-        {"cum_seq_k": None},
-        {"cum_seq_q": args[3].long()},
-        {"dropout_p": 0.1},
-        {"cum_seq_k": args[4].to("meta")},
-    ):
+    changes = {"cum_seq_k": None}, {"cum_seq_q": args[3].long()}, {"dropout_p": 0.1}, {"cum_seq_k": args[4].to("meta")}
+    for others in changes:
         assert served(FORWARD, (*args[:3],), **{**dict(zip(PACKED, args[3:], strict=True)), **others}) is None
 
 
