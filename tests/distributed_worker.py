@@ -164,12 +164,9 @@ def caches(mesh: DeviceMesh) -> None:
         kept = [place(torch.zeros_like(x), mesh, (at,)) for x in wanted]
         given = [place(x, mesh, (at,)) for x in (q, new, new + 1)]
         numbers = place(lengths, mesh, (R if heads else at,))
-        local_only(
-            lambda: op.attention_with_cache_lse(given[0], *kept, numbers, key=given[1], value=given[2], **options),  # noqa: B023
-            expected,
-            at,
-            Shard(1 if heads else 0),
-        )
+        new_rows = {"key": given[1], "value": given[2], **options}
+        call = partial(op.attention_with_cache_lse, given[0], *kept, numbers, **new_rows)
+        local_only(call, expected, at, Shard(1 if heads else 0))
         same(tuple(kept), wanted)
     whole_caches = [place(x, mesh, (R,)) for x in wanted]
     try:

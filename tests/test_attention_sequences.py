@@ -92,12 +92,9 @@ def test_splits_follow_the_lengths(attend: Attend) -> None:
 
 
 def test_thousands_of_sequences(attend: Attend) -> None:
-    attend(
-        [
-            Case(seed=1, sequences=2300, packed=2, max_q=7, max_k=9, key_heads=1, d=8, dv=8),
-            paged(8, 20, seed=2, sequences=1100, key_heads=1, d=8, dv=8, packed=1, max_q=2, right=0),
-        ]
-    )
+    small = {"key_heads": 1, "d": 8, "dv": 8}
+    packed = Case(seed=1, sequences=2300, packed=2, max_q=7, max_k=9, **small)
+    attend([packed, paged(8, 20, seed=2, sequences=1100, packed=1, max_q=2, right=0, **small)])
 
 
 MODES = {"softcap": [0.0, 0.0, 5.0], "lengths": [0, 0, 1, 2]}

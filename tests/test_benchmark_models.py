@@ -71,11 +71,8 @@ def test_convolutions_are_as_precise_as_products(allowed: bool, monkeypatch: pyt
     monkeypatch.setattr(models, "forward", forward)
     options = common.Options(device=torch.device("cuda"), quick=True)
     vit = next(model for model in models.MODELS if model.name == "ViT-L")
-    case = models.case(
-        models.Subject(replace(vit, config=vit.config | vit.tiny), options.device, torch.float32),
-        vit.inputs[1],
-        options,
-    )
+    subject = models.Subject(replace(vit, config=vit.config | vit.tiny), options.device, torch.float32)
+    case = models.case(subject, vit.inputs[1], options)
     with models.convolutions(allowed), stand_in.installed(monkeypatch):
         bench = common.Benchmark("models", ["csrc"], options, common.Machine("Test GPU", 1 << 16), keep=False)
         rows = bench.measure(case)

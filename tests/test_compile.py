@@ -247,11 +247,9 @@ def test_a_package_of_aotinductor(strict: bool, tmp_path: Path) -> None:
     program = torch.export.export(model, (x, tokens, kept(22)), strict=strict)
     run = program.module()
     if not strict:  # a package of one of the two is enough
-        package = torch._inductor.aoti_compile_and_package(
-            program,
-            package_path=str(tmp_path / "model.pt2"),
-            inductor_configs={"aot_inductor.precompile_headers": False},  # for one package it does not pay
-        )
+        options = {"aot_inductor.precompile_headers": False}  # for one package it does not pay
+        path = str(tmp_path / "model.pt2")
+        package = torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=options)
         run = torch._inductor.aoti_load_package(package)
     for count in (22, 7, 1, 0):
         for found, expected in zip(run(x, tokens, kept(count)), model(x, tokens, kept(count)), strict=True):

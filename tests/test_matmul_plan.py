@@ -160,20 +160,15 @@ def test_unknown_names_force_nothing_unsafe(plan: Ask) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(
-    m=size,
-    n=size,
-    k=st.integers(0, 1 << 22),
-    batch=st.integers(1, 3000),
-    dtype=st.sampled_from([F32, F64]),
-    sm_count=st.integers(1, 200),
+    st.tuples(size, size, st.integers(0, 1 << 22), st.integers(1, 3000)),
+    *(st.sampled_from([F32, F64]), st.integers(1, 200)),
 )
 def test_the_order_of_additions_depends_on_n_and_k_alone(
-    plan: Ask, m: int, n: int, k: int, batch: int, dtype: int, sm_count: int
+    plan: Ask, product: tuple[int, ...], dtype: int, sm_count: int
 ) -> None:
-    here, alone = (
-        plan(Problem(m, n, k, batch, dtype, sm_count=sm_count, batch_invariant=True)),
-        plan(Problem(1, n, k, batch_invariant=True)),
-    )
+    m, n, k, batch = product
+    here = plan(Problem(*product, dtype, sm_count=sm_count, batch_invariant=True))
+    alone = plan(Problem(1, n, k, batch_invariant=True))
     assert (here.chunk, here.chunks) == (alone.chunk, alone.chunks)
     assert 1 <= here.chunks <= 32  # the most that a block of gemv holds
     assert (here.chunks - 1) * here.chunk < max(k, 1) <= here.chunks * here.chunk

@@ -5,7 +5,7 @@ import random
 import subprocess
 
 import pytest
-from common import compile_program
+from common import compile_program, run
 
 DRIVER = r"""
 #include <bit>
@@ -114,21 +114,14 @@ ROW_KERNEL, COLUMN_KERNEL, TWO_PASS, SHARED, ODD_ROWS, SINGLE_ELEMENTS = range(6
 
 @pytest.fixture(scope="module")
 def planner(tmp_path_factory):
-    program = compile_program(
-        tmp_path_factory.mktemp("plan"),
-        DRIVER,
-        "reduce/plan.cpp",
-        "reduce/row_plan.cpp",
-        "reduce/column_plan.cpp",
-        "softmax/plan.cpp",
-    )
+    sources = [*(f"reduce/{name}.cpp" for name in ("plan", "row_plan", "column_plan")), "softmax/plan.cpp"]
+    program = compile_program(tmp_path_factory.mktemp("plan"), DRIVER, *sources)
 
-    def run(lines):
+    def ask(lines):
         text = "\n".join(" ".join(map(str, line)) for line in lines)
-        result = subprocess.run([str(program)], input=text, capture_output=True, text=True, check=True)
-        return [line.split() for line in result.stdout.splitlines()]
+        return [line.split() for line in run(program, input=text, check=True).stdout.splitlines()]
 
-    return run
+    return ask
 
 
 def numbers(words):

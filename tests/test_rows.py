@@ -1,6 +1,7 @@
 """Rows of odd length or at odd addresses: correct, with the same bits at any address and for any number of rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -27,22 +28,18 @@ def places(x: torch.Tensor) -> Iterator[torch.Tensor]:
     yield x[:5].clone()
 
 
-OPS = {
-    "sum": (lambda x: op.sum(x, 1), lambda x: x.sum(1)),
-    "amin": (lambda x: op.amin(x, 1), lambda x: x.amin(1)),
-    "argmax": (lambda x: op.argmax(x, 1), lambda x: x.argmax(1)),
-    "logsumexp": (lambda x: op.logsumexp(x, 1), lambda x: x.logsumexp(1)),
-    "softmax": (lambda x: op.softmax(x, 1), lambda x: x.softmax(1)),
-    "log_softmax": (lambda x: op.log_softmax(x, 1), lambda x: x.log_softmax(1)),
-    "cross_entropy": (
-        lambda x: op.cross_entropy(x, targets(x), reduction="none", label_smoothing=0.1),
-        lambda x: torch.nn.functional.cross_entropy(x, targets(x), reduction="none", label_smoothing=0.1),
-    ),
-    "cross_entropy without smoothing": (
-        lambda x: op.cross_entropy(x, targets(x), reduction="none"),
-        lambda x: torch.nn.functional.cross_entropy(x, targets(x), reduction="none"),
-    ),
-}
+def along_rows(name: str) -> tuple[Callable, Callable]:
+    return lambda x: getattr(op, name)(x, 1), lambda x: getattr(torch, name)(x, 1)
+
+
+def losses(**options) -> tuple[Callable, Callable]:
+    functions = op.cross_entropy, torch.nn.functional.cross_entropy
+    ours, theirs = (partial(f, reduction="none", **options) for f in functions)
+    return lambda x: ours(x, targets(x)), lambda x: theirs(x, targets(x))
+
+
+OPS = {name: along_rows(name) for name in ("sum", "amin", "argmax", "logsumexp", "softmax", "log_softmax")}
+OPS |= {"cross_entropy": losses(label_smoothing=0.1), "cross_entropy without smoothing": losses()}
 
 
 def targets(x: torch.Tensor) -> torch.Tensor:

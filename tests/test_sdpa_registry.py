@@ -103,13 +103,8 @@ def test_values(sizes: tuple, make: Callable, options: dict) -> None:
     causal, scale, window = options.get("causal", False), options.get("scale"), options.get("window", (-1, -1))
     plain = tuple(-1 if size is None else size for size in window)
     output, logsumexp = reference(q, k, v, scale=scale, causal=causal, window=plain)
-    results = served(
-        FORWARD,
-        arguments(FORWARD, q, k, v, causal),
-        scale=scale,
-        window_size_left=window[0],
-        window_size_right=window[1],
-    )
+    windows = {"window_size_left": window[0], "window_size_right": window[1]}
+    results = served(FORWARD, arguments(FORWARD, q, k, v, causal), scale=scale, **windows)
     torch.testing.assert_close(results[0].transpose(1, 2).double(), output, rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(results[1], flash_logsumexp(logsumexp), rtol=1e-4, atol=1e-4)
     if "window" not in options:
@@ -363,11 +358,8 @@ def check_gradients(call: Callable, tensors: tuple, *, served: list, is_causal: 
     theirs = gradients(flash_of(call), tensors, upstream)
     assert len(served) == count
     activate_flash_attention_impl("XGEMM")
-    exact = gradients(
-        lambda q, k, v: reference(q, k, v, causal=is_causal, scale=scale)[0],
-        tuple(t.double() for t in tensors),
-        upstream,
-    )
+    wide = tuple(t.double() for t in tensors)
+    exact = gradients(lambda q, k, v: reference(q, k, v, causal=is_causal, scale=scale)[0], wide, upstream)
     assert described(ours[:1]) == described(theirs[:1])
     for mine, its, wanted in zip(ours, theirs, exact, strict=True):
         assert_as_good_as(mine, its, wanted, noise=1e-5)  # of fp32 sums that cancel: with one key, two gradients are 0
