@@ -72,12 +72,7 @@ def varied_case(*numbers: int, mask: int) -> Case:
     """`numbers` are the fields from seed to bshd; the seed sets the mask's broadcast dims, soft capping and sinks."""
     seed = numbers[0]
     return Case(
-        *numbers,
-        mask=mask,
-        heads=seed // 2 % 2,
-        rows=seed // 4 % 2,
-        softcap=seed // 3 % 2 * 3.0,
-        sinks=seed % 3,
+        *numbers, mask=mask, heads=seed // 2 % 2, rows=seed // 4 % 2, softcap=seed // 3 % 2 * 3.0, sinks=seed % 3
     )
 
 
@@ -90,34 +85,25 @@ def every_mask(head_sizes: list[tuple[int, int]]) -> list[Case]:
     ]
 
 
+def choose(draw: random.Random, **options: list) -> dict[str, Any]:
+    """One of each field's options."""
+    return {name: draw.choice(values) for name, values in options.items()}
+
+
 def random_case(draw: random.Random, sq: int, group: int, sk: int, sm_counts: list[int]) -> Case:
     d = draw.choice([8, 16, 40, 64, 72, 80, 96, 104, 128, 136, 192, 200, 256])
     mask = draw.choice([0, 0, 1, 2, 3])
     position = draw.choice([0, sk - sq])
     left, right = draw.choice([1 << 20, 1 << 20, 0, 5, 70, 130, 300]), draw.choice([1 << 20, 0, 0, 7, 100])
     rows = draw.choice([0, 1]) if mask else 0
-    return Case(
-        seed=draw.randrange(1000),
-        sm_count=draw.choice(sm_counts),
-        outer=draw.choice([1, 2]),
-        inner=draw.choice([1, 2, 3]),
-        group=group,
-        sq=sq,
-        sk=sk,
-        d=d,
-        dv=draw.choice([d, d, 64, 128]),
-        bshd=draw.choice([0, 1]),
-        first=position - left,
-        last=position + right + 1,
-        mask=mask,
-        heads=draw.choice([0, 1]) if mask else 0,
-        rows=rows,
-        special=draw.choice([0, 1, 2]) if mask < 2 else draw.choice([0, 3, 4]) if rows else 0,
-        softcap=draw.choice([0.0, 0.0, 0.0, 1.5, 30.0]),
-        sinks=draw.choice([0, 0, 1, 2]),
-        aligned=draw.choice([0, 1]) if mask else 0,
-        shared=draw.choice([0, 0, 1]) if mask else 0,
-    )
+    of_mask = choose(draw, heads=[0, 1], aligned=[0, 1], shared=[0, 0, 1]) if mask else {}
+    chosen = choose(
+        draw, sm_count=sm_counts, outer=[1, 2], inner=[1, 2, 3], dv=[d, d, 64, 128], bshd=[0, 1], sinks=[0, 0, 1, 2],
+        softcap=[0.0, 0.0, 0.0, 1.5, 30.0], special=[0, 1, 2] if mask < 2 else [0, 3, 4] if rows else [0],
+    )  # fmt: skip
+    limits = {"first": position - left, "last": position + right + 1}
+    sizes = {"group": group, "sq": sq, "sk": sk, "d": d, "mask": mask, "rows": rows}
+    return Case(seed=draw.randrange(1000), **sizes, **limits, **chosen, **of_mask)
 
 
 def decoding(

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from common import randn
+
+import torch_ext
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,12 @@ class Call:
     @property
     def raw(self) -> torch._ops.OpOverload:
         return getattr(torch.ops.xgemm, self.op).default
+
+    @property
+    def function(self) -> Callable:
+        """The documented one, with the same results."""
+        public = getattr(torch_ext, self.op.removesuffix("_lse"))
+        return partial(public, return_lse=True) if self.op.endswith("_lse") else public
 
 
 def _tensors(*shapes: tuple[int, ...]) -> Callable[[torch.device, torch.dtype], tuple]:

@@ -5,18 +5,54 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 SANITIZER = os.environ.get("XGEMM_SANITIZER", "")  # the tool that watches this process (tools/gpu_tests.py)
 SANITIZED = bool(SANITIZER)  # fewer and smaller cases: racecheck takes 0.1 to 2 s per launch
 CSRC = Path(__file__).parents[1] / "csrc"
 FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    **{"none": lambda x: x, "relu": F.relu, "gelu": F.gelu, "silu": F.silu},
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+
+
+class Recorder(TorchDispatchMode):
+    """The operators that run, their arguments by name and results; none of torch's own may be `forbidden`."""
+
+    def __init__(self, forbidden: str = "") -> None:
+        super().__init__()
+        self.forbidden, self.seen = forbidden, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.partition("::")[2]
+        assert func.namespace == "xgemm" or not re.fullmatch(self.forbidden, name), name
+        result = func(*args, **(kwargs or {}))
+        self.seen.append(SimpleNamespace(func=func, kwargs=kwargs or {}, result=result))
+        return result
+
+    @property
+    def ours(self) -> list[SimpleNamespace]:
+        return [call for call in self.seen if call.func.namespace == "xgemm"]
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(str(call.func) for call in self.ours)
+
+
+def TorchMath() -> Recorder:
+    """Fails on a product, softmax or attention that torch does itself."""
+    return Recorder(r"mm|addmm|bmm|baddbmm|_softmax|_log_softmax|.*attention.*")
 
 
 def runs_hopper_kernels() -> bool:
@@ -33,6 +69,16 @@ def tile_names(family: str) -> list[str]:
 def randn(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> torch.Tensor:
     """Signed normal data, generated in float64 so that every dtype rounds the same values."""
     return torch.randn(shape, dtype=torch.float64, device=device).to(dtype)
+
+
+def needs(program: str) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"no {program}")
+
+
+def run(*command: object, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a program; its output is text."""
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=check, **options)
 
 
 def compile_host_code(folder: Path, *arguments: str | Path) -> None:
@@ -109,12 +155,7 @@ def transposed(x: torch.Tensor) -> torch.Tensor:
 
 def sliced(x: torch.Tensor) -> torch.Tensor:
     """The same values as every second element of the last dim of a larger tensor."""
-    wide = torch.full(
-        (*x.shape[:-1], 2 * x.shape[-1] + 1),
-        foreign(x.dtype),
-        dtype=x.dtype,
-        device=x.device,
-    )
+    wide = torch.full((*x.shape[:-1], 2 * x.shape[-1] + 1), foreign(x.dtype), dtype=x.dtype, device=x.device)
     view = wide[..., 1::2][..., : x.shape[-1]]
     return view.copy_(x)
 
@@ -154,7 +195,11 @@ def assert_as_good_as(
     assert error.max().item() <= factor * allowed.max().item() + floor
 
 
-def check_replays(call: Callable[[], torch.Tensor], *inputs: torch.Tensor, replays: int = 1) -> None:
+def tuple_of(result: object) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def check_replays(call: Callable[[], object], *inputs: torch.Tensor, replays: int = 1) -> None:
     """A captured call reads its inputs anew in each replay, and has the bits of a plain call."""
     call()
     graph = torch.cuda.CUDAGraph()
@@ -163,9 +208,10 @@ def check_replays(call: Callable[[], torch.Tensor], *inputs: torch.Tensor, repla
     for _ in range(replays):
         for x in inputs:
             x.copy_(torch.randn_like(x))
-        captured.fill_(float("nan"))
+        for y in tuple_of(captured):
+            y.fill_(float("nan"))
         graph.replay()
-        assert torch.equal(captured, call())
+        assert all(torch.equal(y, z) for y, z in zip(tuple_of(captured), tuple_of(call()), strict=True))
 
 
 def torchs_on(device: torch.device, ours: torch.Tensor, exact: torch.Tensor, its: torch.Tensor) -> torch.Tensor:

@@ -14,18 +14,13 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-from common import randn
-from named import make
+from common import randn, tuple_of
+from named import OPERATORS, cases_of, make
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    SequenceParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn import functional as F
 
 import torch_ext
@@ -52,10 +47,6 @@ def place(x: torch.Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...]) 
     return DTensor.from_local(local, mesh, placements, run_check=False, shape=x.shape, stride=x.stride())
 
 
-def tuple_of(x: object) -> tuple:
-    return x if isinstance(x, tuple) else (x,)
-
-
 def whole(x: object) -> tuple[torch.Tensor, ...]:
     return tuple(y.full_tensor() for y in tuple_of(x))
 
@@ -79,90 +70,7 @@ def in_any_order(x: torch.Tensor, order: random.Random) -> torch.Tensor:
 
 # ---- every operator, whatever the placements -------------------------------------------------------------------------
 
-SWEEPS: dict[str, list[tuple[dict[str, tuple[int, ...]], dict]]] = {
-    "matmul": [
-        ({"a": (4, 6), "b": (6, 5)}, {}),
-        ({"a": (3, 1, 4, 6), "b": (2, 6, 5)}, {}),
-        ({"a": (6,), "b": (2, 6, 5)}, {}),
-        ({"a": (2, 4, 6), "b": (6,)}, {}),
-    ],
-    "addmm": [({"input": s, "mat1": (4, 6), "mat2": (6, 5)}, {"beta": 0.5, "alpha": 2.0}) for s in [(5,), (4, 1)]],
-    "linear": [
-        ({"input": (2, 3, 6), "weight": (4, 6), "bias": (4,), "residual": (3, 1)}, {}),
-        ({"input": (3, 6), "weight": (4, 6), "bias": (4,), "residual": (3, 4)}, {"activation": "gelu"}),
-        ({"input": (6,), "weight": (4, 6)}, {}),
-        ({"input": (3, 6), "weight": (6,)}, {}),
-    ],
-    "linear_prepared": [({"input": (2, 3, 6), "weight": (4, 6), "prepared": (0,), "bias": (4,)}, {})],
-    "gated_linear": [({"input": (2, 3, 6), "weight_gate": (4, 6), "weight_up": (4, 6), "bias_up": (4,)}, {})],
-    **{
-        name: [
-            ({"input": (4, 5, 6)}, {"dim": dim, "keepdim": keepdim})
-            for dim, keepdim in ((None, False), ([0], True), ([-1, 0], True), ([1], False))
-        ]
-        for name in ("sum", "mean", "amax", "amin", "logsumexp")
-    },
-    **{
-        name: [({"input": (4, 5, 6)}, {"dim": dim, "keepdim": keepdim}) for dim, keepdim in ((None, False), (1, True))]
-        for name in ("argmax", "argmin")
-    },
-    "cross_entropy": [
-        ({"input": shape, "target": (*shape[:1], *shape[2:]) if shape[1:] else ()}, {"reduction": r, "ignore_index": 1})
-        for shape in [(5,), (4, 5), (4, 5, 3)]
-        for r in ("none", "sum", "mean")
-    ],
-    **{name: [({"input": (4, 5, 6)}, {"dim": d}) for d in (0, -1)] for name in ("softmax", "log_softmax")},
-    "scaled_masked_softmax": [({"input": (4, 5, 6), "mask": (5, 1)}, {"scale": 0.5, "dim": 0})],
-    "topk_softmax": [({"input": (4, 5, 6)}, {"k": 3, "dim": 1})],
-    **{
-        name: [
-            ({"query": (2, 4, 5, 8), "key": (2, 4, 6, 8), "value": (2, 4, 6, 4), "attn_mask": (4, 5, 1)}, {}),
-            (
-                {"query": (2, 4, 5, 8), "key": (1, 2, 6, 8), "value": (1, 2, 6, 8)},
-                {"is_causal": True, "enable_gqa": True},
-            ),
-            ({"query": (4, 5, 8), "key": (1, 6, 8), "value": (4, 6, 8), "attn_mask": (5, 6)}, {"enable_gqa": True}),
-            (
-                {"query": (2, 4, 5, 8), "key": (2, 4, 6, 8), "value": (2, 4, 6, 4), "sinks": (4,)},
-                {"window": (2, 1), "softcap": 2.0, "precision": "high"},
-            ),
-        ]
-        for name in ("attention", "attention_lse")
-    },
-    **{
-        name: [
-            (
-                {"query": (10, 4, 8), "key": (10, 2, 8), "value": (10, 2, 4), "cu_seq_q": (5,), "cu_seq_k": (5,)},
-                {"max_q": 3, "max_k": 3, "is_causal": True},
-            ),
-            (
-                {"query": (5, 6, 8), "key": (4, 3, 2, 8), "value": (4, 3, 2, 8), "cu_seq_q": (3,), "sinks": (6,)}
-                | {"seqused_k": (2,), "block_table": (2, 2)},
-                {"cu_seq_k": None, "max_q": 3, "max_k": 6},
-            ),
-        ]
-        for name in ("attention_varlen", "attention_varlen_lse")
-    },
-    **{
-        name: [
-            (
-                {
-                    "query": (4, 2, 4, 8),
-                    **dict.fromkeys(("key_cache", "value_cache"), (4, 5, 2, 8)),
-                    "cache_seqlens": (4,),
-                },
-                {},
-            ),
-            (
-                {"query": (2, 3, 4, 8), **dict.fromkeys(("key_cache", "value_cache"), (4, 3, 4, 8))}
-                | {"cache_seqlens": (2,), "block_table": (2, 2), "sinks": (4,)},
-                {"softcap": 2.0},
-            ),
-        ]
-        for name in ("attention_with_cache", "attention_with_cache_lse")
-    },
-}
-assert set(SWEEPS) | {"prepare"} == set(torch_ext.distributed._STRATEGIES)
+assert set(OPERATORS) | {"prepare"} == set(torch_ext.distributed._STRATEGIES)
 
 
 def choices(x: torch.Tensor) -> list[Placement]:
@@ -173,12 +81,13 @@ def choices(x: torch.Tensor) -> list[Placement]:
 def sweep(name: str) -> Callable[[DeviceMesh], None]:
     def run(mesh: DeviceMesh) -> None:
         order = random.Random(mesh.size())  # the same in every process, other placements for another number of them
-        for shapes, options in SWEEPS[name]:
+        for shapes, options in cases_of(name):
             tensors = {n: make(n, shape, torch.float32, mesh.device_type) for n, shape in shapes.items()}
             tensors = {n: in_any_order(x, order) for n, x in tensors.items()}
             expected = getattr(op, name)(**tensors, **options)
             combinations = list(itertools.product(*(choices(x) for x in tensors.values() for _ in range(mesh.ndim))))
-            count = 8 if mesh.size() == 2 else 3  # more processes: for shards that are uneven or empty
+            # More processes: for shards that are uneven or empty.
+            count = max(2, (32 if mesh.size() == 2 else 12) // len(cases_of(name)))
             for i, combination in enumerate(order.sample(combinations, min(len(combinations), count))):
                 placements = [combination[d : d + mesh.ndim] for d in range(0, len(combination), mesh.ndim)]
                 given = {n: place(x, mesh, p) for (n, x), p in zip(tensors.items(), placements, strict=True)}
@@ -195,7 +104,7 @@ def sweep(name: str) -> Callable[[DeviceMesh], None]:
     return run
 
 
-for _name in SWEEPS:
+for _name in OPERATORS:
     CHECKS[f"{_name}_of_any_placements"] = sweep(_name)
 
 
@@ -255,12 +164,9 @@ def caches(mesh: DeviceMesh) -> None:
         kept = [place(torch.zeros_like(x), mesh, (at,)) for x in wanted]
         given = [place(x, mesh, (at,)) for x in (q, new, new + 1)]
         numbers = place(lengths, mesh, (R if heads else at,))
-        local_only(
-            lambda: op.attention_with_cache_lse(given[0], *kept, numbers, key=given[1], value=given[2], **options),  # noqa: B023
-            expected,
-            at,
-            Shard(1 if heads else 0),
-        )
+        new_rows = {"key": given[1], "value": given[2], **options}
+        call = partial(op.attention_with_cache_lse, given[0], *kept, numbers, **new_rows)
+        local_only(call, expected, at, Shard(1 if heads else 0))
         same(tuple(kept), wanted)
     whole_caches = [place(x, mesh, (R,)) for x in wanted]
     try:
@@ -296,12 +202,8 @@ def views_of_attention(mesh: DeviceMesh) -> None:
     given = distribute_tensor(x, mesh, [Shard(2)]).transpose(1, 2)
     y = op.attention(given, given, given)
     for view in (
-        lambda y: y,
-        lambda y: y.reshape(2, -1),
-        lambda y: y.flatten(1),
-        lambda y: y.contiguous().view(2, -1),
-        lambda y: y.transpose(1, 2).flatten(2),
-        lambda y: y.transpose(1, 2).view(2, 5, -1),
+        *(lambda y: y, lambda y: y.reshape(2, -1), lambda y: y.flatten(1), lambda y: y.contiguous().view(2, -1)),
+        *(lambda y: y.transpose(1, 2).flatten(2), lambda y: y.transpose(1, 2).view(2, 5, -1)),
     ):
         same(view(y), view(plain))
 

@@ -13,11 +13,7 @@ HIGHEST, IEEE, HIGH, MEDIUM = range(4)
 F32, F16, BF16, F64 = range(4)  # DType's order
 # Problems that no fp32 kernel on tensor cores takes.
 NOT_FP32_ON_TENSOR_CORES = (
-    {"dtype": F16},
-    {"dtype": F64},
-    {"precision": IEEE},
-    {"batch_invariant": True},
-    {"gated": True},
+    *({"dtype": F16}, {"dtype": F64}, {"precision": IEEE}, {"batch_invariant": True}, {"gated": True}),
     {"forced": "simt_64x64"},
 )
 Answer = dict[str, float | str]

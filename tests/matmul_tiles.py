@@ -27,9 +27,7 @@ def small_cases(dtype: torch.dtype) -> Iterator[tuple[torch.Tensor, torch.Tensor
 
 def check_batches(dtype: torch.dtype, *more: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     for shape_a, shape_b in [
-        ((5, 40, 70), (5, 70, 90)),
-        ((2, 3, 40, 72), (3, 72, 88)),
-        ((9, 1, 33, 65), (1, 4, 65, 31)),
+        *(((5, 40, 70), (5, 70, 90)), ((2, 3, 40, 72), (3, 72, 88)), ((9, 1, 33, 65), (1, 4, 65, 31))),
         *more,
     ]:
         check(randn(*shape_a, dtype=dtype, device="cuda"), randn(*shape_b, dtype=dtype, device="cuda"))

@@ -24,70 +24,27 @@ LONG_LENGTHS += [131072, 131073, 262143]
 
 # (shape, dim): one and several dims, merged or not, first, middle and last; columns wide, narrow, ragged.
 DIMS = [
-    ((), None),
-    ((1,), None),
-    ((7,), None),
-    ((7,), 0),
-    ((3, 5), None),
-    ((3, 5), 0),
-    ((3, 5), -1),
-    ((3, 5), (0, 1)),
-    ((4, 1, 6), 1),
-    ((4, 5, 6), 0),
-    ((4, 5, 6), 1),
-    ((4, 5, 6), (0, 2)),
-    ((4, 5, 6), (0, 1)),
-    ((4, 5, 6), (1, 2)),
-    ((4, 5, 6), None),
-    ((2, 3, 4, 5, 6), (0, 2, 4)),
-    ((2, 3, 4, 5, 6), (1, 3)),
-    ((2, 3, 4, 5, 6), (-1, 0)),
-    ((3, 64, 40), (0, 2)),
-    ((5, 257, 33), 1),
-    ((2, 1000, 129), 1),
-    ((4099, 7), 0),
-    ((70001, 3), 0),
-    ((70001, 1), 0),
-    ((9000, 200), 0),
-    ((129, 1031), 0),
-    ((33, 4100), 0),
-    ((6, 40, 1000), (0, 1)),
-    ((40, 6, 1000), 1),
-    ((3, 2, 1 << 15), 0),
-    ((20000, 64), 0),
-    ((2, 5000, 24), 1),
-    ((16, 70000), None),
+    *(((), None), ((1,), None), ((7,), None), ((7,), 0), ((3, 5), None), ((3, 5), 0), ((3, 5), -1), ((3, 5), (0, 1))),
+    *(((4, 1, 6), 1), ((4, 5, 6), 0), ((4, 5, 6), 1), ((4, 5, 6), (0, 2)), ((4, 5, 6), (0, 1)), ((4, 5, 6), (1, 2))),
+    *(((4, 5, 6), None), ((2, 3, 4, 5, 6), (0, 2, 4)), ((2, 3, 4, 5, 6), (1, 3)), ((2, 3, 4, 5, 6), (-1, 0))),
+    *(((3, 64, 40), (0, 2)), ((5, 257, 33), 1), ((2, 1000, 129), 1), ((4099, 7), 0), ((70001, 3), 0), ((70001, 1), 0)),
+    *(((9000, 200), 0), ((129, 1031), 0), ((33, 4100), 0), ((6, 40, 1000), (0, 1)), ((40, 6, 1000), 1)),
+    *(((3, 2, 1 << 15), 0), ((20000, 64), 0), ((2, 5000, 24), 1), ((16, 70000), None)),
     ((198, 24, 143, 3), (0, 1, 3)),  # folded runs: one tile, several tiles, several positions per tile
-    ((8, 9, 5, 223), (0, 3)),
-    ((40, 6, 53), (0, 2)),
-    ((301, 16, 3), (0, 2)),
-    ((5, 6, 200, 2), (0, 1, 3)),
+    *(((8, 9, 5, 223), (0, 3)), ((40, 6, 53), (0, 2)), ((301, 16, 3), (0, 2)), ((5, 6, 200, 2), (0, 1, 3))),
     ((7, 3, 5, 90, 4), (0, 2, 4)),
-    ((3, 59, 3, 1741), (0, 2, 3)),  # long runs
-    ((5000, 3, 994), (0, 2)),
-    ((4000, 2), 0),  # folded positions, the last tile partial
-    ((50003, 13), 0),
-    ((4, 9001, 5), 1),
+    *(((3, 59, 3, 1741), (0, 2, 3)), ((5000, 3, 994), (0, 2))),  # long runs
+    *(((4000, 2), 0), ((50003, 13), 0), ((4, 9001, 5), 1)),  # folded positions, the last tile partial
     ((1100, 22642), 0),  # columns: splits in one CTA
-    ((242, 22642), 0),  # short columns, several threads each
-    ((2, 256, 1028), 1),
-    ((5, 65, 1001), 1),
-    ((260, 67, 1024), 1),  # a thread each
-    ((128, 300, 1000), 1),
+    *(((242, 22642), 0), ((2, 256, 1028), 1), ((5, 65, 1001), 1)),  # short columns, several threads each
+    *(((260, 67, 1024), 1), ((128, 300, 1000), 1)),  # a thread each
     ((6, 3, 109, 1), (1, 3)),  # the kernel for single elements
-    ((1270, 2), 0),  # several warps a row: two, five or eight
-    ((9, 6, 53), (0, 2)),
-    ((3, 1168, 5), 1),
+    *(((1270, 2), 0), ((9, 6, 53), (0, 2)), ((3, 1168, 5), 1)),  # several warps a row: two, five or eight
     ((2, 3072, 2), 1),
-    ((3, 5, 31, 2, 6), (0, 2, 4)),  # three reduced dims
-    ((300, 7, 9), 1),
-    ((4, 2, 16, 912), 0),  # a few positions of many columns
-    ((3, 8, 4099), 1),
-    ((40, 2, 4096), 1),  # short columns by vectors
-    ((3, 33, 50000), 1),
-    ((70, 5, 2056), 1),
-    ((1, 1101, 780), 0),  # one element per output
-    ((513, 1, 7), 1),
+    *(((3, 5, 31, 2, 6), (0, 2, 4)), ((300, 7, 9), 1)),  # three reduced dims
+    *(((4, 2, 16, 912), 0), ((3, 8, 4099), 1)),  # a few positions of many columns
+    *(((40, 2, 4096), 1), ((3, 33, 50000), 1), ((70, 5, 2056), 1)),  # short columns by vectors
+    *(((1, 1101, 780), 0), ((513, 1, 7), 1)),  # one element per output
 ]
 
 
@@ -163,14 +120,8 @@ def special_rows(dtype: torch.dtype) -> list[list[float]]:
     """Rows of four elements that are hard for exponentials and their sums."""
     inf, nan, big = float("inf"), float("nan"), 6e4 if dtype is torch.float16 else 1e38
     return [
-        [1, inf, 2, -inf],
-        [-inf] * 4,
-        [inf] * 4,
-        [nan, 1, inf, 0],
-        [-inf, 0, -inf, -inf],
-        [big, -big, 0, 1],
-        [-big] * 4,
-        [0, -0.0, 1e-7, -1e-7],
+        *([1, inf, 2, -inf], [-inf] * 4, [inf] * 4, [nan, 1, inf, 0], [-inf, 0, -inf, -inf], [big, -big, 0, 1]),
+        *([-big] * 4, [0, -0.0, 1e-7, -1e-7]),
     ]
 
 
@@ -202,15 +153,8 @@ def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch
         x = torch.randn(max(2, 300000 // n), n, device=CUDA).to(dtype)
         poison(CUDA)
         assert same_bits(op(x, 1), op(x, 1)), n
-    for shape in (
-        (6, 60, 33),
-        (40, 700, 5),
-        (5, 3000, 64),
-        (3, 20000, 129),
-        (2, 40000, 8),
-        (300, 150, 1024),
-        (140, 41, 4100),
-    ):
+    columns = [(6, 60, 33), (40, 700, 5), (5, 3000, 64), (3, 20000, 129), (2, 40000, 8), (300, 150, 1024)]
+    for shape in [*columns, (140, 41, 4100)]:
         x = torch.randn(shape, device=CUDA).to(dtype)
         assert same_bits(op(x, 1), op(x, 1)), shape
 
@@ -274,14 +218,18 @@ def batch_invariance() -> Iterator[None]:
 
 
 def rows_in_other_places(x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, int, slice | torch.Tensor]]:
-    """A matrix's rows alone, permuted, in other layouts, in batches: name, tensor, the rows' dim, which rows."""
-    for layout, place in LAYOUTS.items():
-        yield layout, place(x), 1, slice(None)
-    for first, last in ((0, 1), (len(x) // 2, len(x) // 2 + 1), (len(x) - 1, len(x)), (0, 3)):
-        yield f"rows {first} to {last - 1}", x[first:last], 1, slice(first, last)
-        yield f"copied rows {first} to {last - 1}", x[first:last].clone(), 1, slice(first, last)
-    order = torch.randperm(len(x), device=x.device)
-    yield "permuted rows", x[order], 1, order
+    """Rows of a matrix alone, permuted and all, in every layout; in batches: name, tensor, the rows' dim, which rows.
+
+    The matrix has a multiple of 12 rows.
+    """
+    order, middle = torch.randperm(len(x), device=x.device), len(x) // 2
+    ranges = ((0, len(x)), (0, 1), (middle, middle + 1), (len(x) - 1, len(x)), (0, 3), (5, 21), (64, 129))
+    for which in (*(slice(*ends) for ends in ranges if ends[0] < len(x)), order):
+        yield f"rows {which}", x[which], 1, which
+        for layout, place in LAYOUTS.items():
+            yield f"{layout} rows {which}", place(x[which]), 1, which
+    turned = torch.arange(len(x), device=x.device).view(2, 3, 2, -1).transpose(0, 2)
+    yield "dims that do not merge", x.view(2, 3, 2, -1, x.shape[1]).transpose(0, 2), 4, turned.flatten()
     yield "columns", x.t().contiguous(), 0, slice(None)
     yield "few columns", x[:3].t().contiguous(), 0, slice(0, 3)
     yield "one column", x[:1].t().contiguous(), 0, slice(0, 1)
@@ -293,7 +241,7 @@ def rows_in_other_places(x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, i
 def check_batch_invariance(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch.dtype) -> None:
     """op(x, dim): rows of every kernel have the same bits wherever they lie."""
     for n in (1, 3, 15, 50, 63, 100, 161, 257, 301, 513, 700, 1024, 1605, 5000, 8192, 20000, 50257, 140001, 600001):
-        x = torch.randn(max(6, min(40000, 200000 // n) // 2 * 2), n, device=CUDA).to(dtype)
+        x = torch.randn(max(12, min(40000, 200000 // n) // 12 * 12), n, device=CUDA).to(dtype)
         with batch_invariance():
             expected = op(x, 1)
             for place, moved, dim, which in rows_in_other_places(x):

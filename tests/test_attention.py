@@ -15,6 +15,7 @@ from common import (
     SANITIZED,
     SANITIZER,
     assert_as_good_as,
+    check_replays,
     misaligned,
     poison,
     randn,
@@ -36,18 +37,8 @@ attention_lse = torch.ops.xgemm.attention_lse
 LENGTHS = [0, 1, 2, 31, 63, 64, 65, 127, 128, 129, 257, 1000]
 HEAD_SIZES = [1, 3, 8, 31, 32, 33, 64, 80, 96, 128, 160, 192, 255, 256, 264, 511, 576]
 HEAD_SIZE_PAIRS = [
-    (64, 128),
-    (128, 64),
-    (192, 128),
-    (1, 256),
-    (256, 1),
-    (3, 80),
-    (33, 31),
-    (31, 33),
-    (256, 255),
-    (576, 512),
-    (40, 300),
-    (513, 24),
+    *((64, 128), (128, 64), (192, 128), (1, 256), (256, 1), (3, 80), (33, 31), (31, 33), (256, 255), (576, 512)),
+    *((40, 300), (513, 24)),
 ]
 HEAD_SIZE_PAIRS += [(0, 8), (8, 0)]
 
@@ -221,22 +212,15 @@ def test_value_head_size_differs(device: torch.device, dtype: torch.dtype, d: in
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_values_that_are_columns_of_the_keys(device: torch.device, dtype: torch.dtype) -> None:
     """Latent attention: one key head of 512 + 64 columns for all query heads, dense and as a slice of a cache."""
-    for heads, sq, sk, d, dv in [
-        (128, 1, 700, 576, 512),
-        (16, 5, 300, 576, 512),
-        (3, 65, 129, 320, 264),
-        (40, 2, 9, 512, 512),
-    ]:
+    sizes = (128, 1, 700, 576, 512), (16, 5, 300, 576, 512), (3, 65, 129, 320, 264), (40, 2, 9, 512, 512)
+    for heads, sq, sk, d, dv in sizes:
         if device.type == "cpu":  # where there are no tiles of heads
             heads = 3
         elif SANITIZED and heads * sq > 100:
             heads = 16
         cache = randn(2, sk + 7, d, dtype=dtype, device=device)
-        for limits in (
-            {},
-            {"is_causal": True, "causal_alignment": "bottom_right"},
-            {"window": (100, 3), "softcap": 20.0},
-        ):
+        options = {}, {"is_causal": True, "causal_alignment": "bottom_right"}, {"window": (100, 3), "softcap": 20.0}
+        for limits in options:
             for keys in (cache[:, 3 : sk + 3], cache[:, :sk].contiguous()):
                 q = randn(2, heads, sq, d, dtype=dtype, device=device)
                 key, value = keys[:, None], keys[:, None, :, :dv]
@@ -273,16 +257,10 @@ def test_long_keys_few_queries(device: torch.device, dtype: torch.dtype) -> None
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_ranks_and_batch_broadcast(device: torch.device, dtype: torch.dtype) -> None:
     shapes = [
-        ((7, 8), (9, 8), (9, 5)),
-        ((3, 7, 8), (3, 9, 8), (3, 9, 5)),
-        ((2, 3, 7, 8), (2, 3, 9, 8), (2, 3, 9, 5)),
-        ((2, 2, 1, 3, 7, 8), (2, 1, 2, 3, 9, 8), (2, 3, 9, 5)),
-        ((2, 3, 7, 8), (9, 8), (9, 5)),
-        ((7, 8), (2, 3, 9, 8), (9, 5)),
-        ((7, 8), (9, 8), (2, 3, 9, 5)),
-        ((2, 1, 7, 8), (1, 3, 9, 8), (2, 3, 9, 5)),
-        ((4, 3, 7, 8), (4, 1, 9, 8), (4, 1, 9, 5)),
-        ((0, 3, 7, 8), (0, 3, 9, 8), (0, 3, 9, 5)),
+        *(((7, 8), (9, 8), (9, 5)), ((3, 7, 8), (3, 9, 8), (3, 9, 5)), ((2, 3, 7, 8), (2, 3, 9, 8), (2, 3, 9, 5))),
+        *(((2, 2, 1, 3, 7, 8), (2, 1, 2, 3, 9, 8), (2, 3, 9, 5)), ((2, 3, 7, 8), (9, 8), (9, 5))),
+        *(((7, 8), (2, 3, 9, 8), (9, 5)), ((7, 8), (9, 8), (2, 3, 9, 5)), ((2, 1, 7, 8), (1, 3, 9, 8), (2, 3, 9, 5))),
+        *(((4, 3, 7, 8), (4, 1, 9, 8), (4, 1, 9, 5)), ((0, 3, 7, 8), (0, 3, 9, 8), (0, 3, 9, 5))),
         ((2, 0, 7, 8), (2, 0, 9, 8), (2, 0, 9, 5)),
         ((1, 2, 1, 2, 1, 2, 7, 8), (2, 1, 2, 1, 2, 1, 9, 8), (1, 1, 1, 1, 1, 1, 9, 5)),
     ]
@@ -405,12 +383,8 @@ def test_mask_strides(device: torch.device, kind: str) -> None:
     full = make_mask(kind, (2, 3, 65, 129), torch.float32, device)
     storage = torch.zeros(2 * 3 * 65 * 129 + 1, dtype=full.dtype, device=device)
     views = [
-        transposed(full),
-        sliced(full),
-        storage[1:].view_as(full).copy_(full),
-        full[:1, :1].expand(2, 3, -1, -1),
-        full[..., :1].expand(-1, -1, -1, 129),
-        full.permute(2, 0, 3, 1).contiguous().permute(1, 3, 0, 2),
+        *(transposed(full), sliced(full), storage[1:].view_as(full).copy_(full), full[:1, :1].expand(2, 3, -1, -1)),
+        *(full[..., :1].expand(-1, -1, -1, 129), full.permute(2, 0, 3, 1).contiguous().permute(1, 3, 0, 2)),
     ]
     for view in views:
         check(*args, attn_mask=view)
@@ -974,11 +948,8 @@ def test_batch_dims_without_limit(device: torch.device) -> None:
 def test_sdpas_order_of_arguments(device: torch.device) -> None:
     q, k = randn(2, 3, 5, 8, device=device), randn(2, 3, 6, 8, device=device)
     mask = make_mask("bool", (5, 6), q.dtype, device)
-    for args, options in (
-        ((q, k, k, mask), {}),
-        ((q, k, k, None, 0.0, True), {"scale": 0.3}),
-        ((q, k, k, mask, 0), {}),
-    ):
+    calls = ((q, k, k, mask), {}), ((q, k, k, None, 0.0, True), {"scale": 0.3}), ((q, k, k, mask, 0), {})
+    for args, options in calls:
         expected = F.scaled_dot_product_attention(*args, **options)
         torch.testing.assert_close(torch_ext.attention(*args, **options), expected)
     torch.testing.assert_close(
@@ -1109,17 +1080,7 @@ def test_graph_capture(options: dict[str, bool], sq: int, sk: int) -> None:
     args = qkv(torch.float32, "cuda", sq=sq, sk=sk)
     if "attn_mask" in options:
         options = {"attn_mask": torch.rand(sq, sk, device="cuda") < 0.5}
-    attention_lse(*args, **options)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = attention_lse(*args, **options)
-    for _ in range(3):
-        fresh = qkv(torch.float32, "cuda", sq=sq, sk=sk)
-        for static, new in zip(args, fresh, strict=True):
-            static.copy_(new)
-        graph.replay()
-        eager = attention_lse(*args, **options)
-        assert all(torch.equal(a, b) for a, b in zip(captured, eager, strict=True))
+    check_replays(lambda: attention_lse(*args, **options), *args, replays=3)
 
 
 @pytest.mark.cuda

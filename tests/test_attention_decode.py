@@ -3,13 +3,11 @@
 On a GPU, calls against float64 and against the tiles on CUDA cores that take other calls.
 """
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from attention_cases import decoding
-from attention_plans import H200_BYTES, L40_BYTES, Ask, planner
-from common import randn
+from attention_plans import L40_BYTES, Ask, plan_fixture
+from common import check_replays, randn
 from test_attention import attention_lse, check
 
 HEAD_SIZES = [64, 128, 256]
@@ -17,24 +15,7 @@ HEAD_SIZES = [64, 128, 256]
 ROWS = [(1, 1), (1, 4), (3, 2), (1, 8), (2, 8), (4, 3), (5, 3), (3, 5), (16, 1), (1, 16), (1, 32), (48, 1)]
 
 
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    with planner(tmp_path_factory) as answer:
-
-        def ask(
-            rows: int,
-            sk: int,
-            d: int = 128,
-            dv: int | None = None,
-            batches: int = 1,
-            seen: tuple[int, int] | None = None,
-            fp64: bool = False,
-            shared_bytes: int = H200_BYTES,
-        ):
-            dv = d if dv is None else dv
-            return answer("decode", fp64, batches, rows, sk, *(seen or (0, sk)), d, dv, shared_bytes)
-
-        yield ask
+plan = plan_fixture("decode")
 
 
 def test_plans_cover_every_row_and_key(plan: Ask) -> None:
@@ -61,16 +42,16 @@ def test_the_order_of_additions_depends_on_keys_and_head_sizes_alone(plan: Ask) 
                 (p["head_size"], p["keys"], p["split_keys"])
                 for batches in (1, 1000)
                 for rows in (1, 5, 16, 48)
-                for seen in ((0, sk), (sk // 2, sk))
-                if (p := plan(rows, sk, d, batches=batches, seen=seen))
+                for first in (0, sk // 2)
+                if (p := plan(rows, sk, d, batches=batches, key_begin=first, key_end=sk))
             }
             assert len(found) == 1, (sk, d, found)
 
 
 def test_windows_leave_splits_out(plan: Ask) -> None:
-    p = plan(1, 9000, seen=(5000, 6000))
+    p = plan(1, 9000, key_begin=5000, key_end=6000)
     assert (p["split_keys"], p["first_split"], p["splits"]) == (512, 9, 3)
-    assert plan(1, 9000, seen=(0, 0))["splits"] == 1
+    assert plan(1, 9000, key_end=0)["splits"] == 1
 
 
 def test_decoding_fills_the_gpu(plan: Ask) -> None:
@@ -149,10 +130,4 @@ def test_the_tiles_of_other_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_in_a_graph(dtype: torch.dtype) -> None:
     args = decoding(dtype, 1, 4, 9000, 128)
-    wanted = attention_lse(*args, enable_gqa=True)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        got = attention_lse(*args, enable_gqa=True)
-    for _ in range(3):
-        graph.replay()
-        assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+    check_replays(lambda: attention_lse(*args, enable_gqa=True), *args, replays=3)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from attention_cases import Attend, attend_fixture
+from attention_cases import Attend, attend_fixture, choose
 from common import CSRC, runs_hopper_kernels
 
 import torch_ext
@@ -136,28 +136,13 @@ def test_random_cases(attend: Callable[[list[Case]], list[Served]]) -> None:
         sk = draw.choice([1, 2, 63, 127, 128, 129, 255, 256, 257, 513, 777])
         mask = draw.choice([0, 0, 1, 2])
         causal = 0 if mask else draw.choice([0, 1])
-        cases.append(
-            Case(
-                seed=draw.randrange(1000),
-                sm_count=draw.choice([1, 2, 5, 132]),
-                outer=draw.choice([1, 2]),
-                inner=draw.choice([1, 2, 3]),
-                group=draw.choice([1, 2, 3, 4]),
-                sq=sq,
-                sk=sk,
-                d=d,
-                dv=draw.choice([d, d, 64, 128]),
-                bshd=draw.choice([0, 1]),
-                causal=causal,
-                shift=draw.choice([0, sk - sq]) if causal else 0,
-                mask=mask,
-                heads=draw.choice([0, 1]) if mask else 0,
-                rows=draw.choice([0, 1]) if mask else 0,
-                data=draw.choice([NORMAL, NORMAL, PEAKED, POSITIVE]),
-                special=draw.choice([0, NAN_KEY, INF_VALUE]) if not mask else 0,
-                parts=draw.choice([2, 2, 1]),
-            )
-        )
+        of_mask = {"heads": [0, 1], "rows": [0, 1]} if mask else {"special": [0, NAN_KEY, INF_VALUE]}
+        chosen = choose(
+            draw, **of_mask, sm_count=[1, 2, 5, 132], outer=[1, 2], inner=[1, 2, 3], group=[1, 2, 3, 4],
+            dv=[d, d, 64, 128], bshd=[0, 1], shift=[0, sk - sq] if causal else [0], parts=[2, 2, 1],
+            data=[NORMAL, NORMAL, PEAKED, POSITIVE],
+        )  # fmt: skip
+        cases.append(Case(draw.randrange(1000), sq=sq, sk=sk, d=d, causal=causal, mask=mask, **chosen))
     attend(cases)
 
 

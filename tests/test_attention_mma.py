@@ -4,13 +4,12 @@ On a GPU of compute capability 9.0, calls that it serves against float64; more i
 """
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
 from attention_cases import Attend, Case, attend_fixture, decoding, every_mask, random_case, varied_case
-from attention_plans import H200_BYTES, L40_BYTES, Ask, planner
+from attention_plans import L40_BYTES, Ask, plan_fixture
 from common import CSRC
 from test_attention import Reference, attention, check
 
@@ -66,23 +65,7 @@ def test_long_keys_in_splits(attend: Attend) -> None:
     assert splits[3] == 1 and all(n > 1 for n in splits[:3] + splits[4:]) and max(splits) > 64, splits  # few keys
 
 
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    with planner(tmp_path_factory) as answer:
-
-        def ask(
-            sq: int,
-            sk: int,
-            d: int = 128,
-            dv: int = 0,
-            batches: int = 1,
-            group: int = 1,
-            shared_bytes: int = H200_BYTES,
-            masked: bool = False,
-        ) -> "dict[str, int] | None":
-            return answer("mma", batches, group, sq, sk, d, dv or d, shared_bytes, masked)
-
-        yield ask
+plan = plan_fixture("mma")
 
 
 def test_plans_cover_every_row_and_key(plan: Ask) -> None:
@@ -177,31 +160,28 @@ def test_splits_of_many_rows(many: Attend) -> None:
     assert min(splits) > 1, splits
 
 
-def test_plans_of_many_rows(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with planner(tmp_path_factory) as answer:
+plan_many = plan_fixture("many_rows", batches=3)
 
-        def ask(sq: int, sk: int, d: int, group: int = 1, invariant: bool = False, dv: int = 0) -> dict[str, int]:
-            return answer("many_rows", invariant, 3, group, sq, sk, d, dv or d)
 
-        for d, dv in [(8, 8), (64, 128), (80, 80), (192, 128), (256, 64)]:
-            for sq, group in [(1, 1), (1, 12), (40, 3), (129, 1), (1000, 4), (5000, 1)]:
-                p = ask(sq, 9000, d, group, dv=dv)
-                heads = 3 * group // p["packed"]
-                assert p["row_tiles"] * p["tile_rows"] >= sq * p["packed"] > (p["row_tiles"] - 1) * p["tile_rows"]
-                assert p["tiles"] == heads * p["row_tiles"] and p["ctas"] == p["items"] == p["tiles"] * p["splits"]
-                assert p["through_memory"] == (p["splits"] > 1)
-                assert p["shared_bytes"] <= L40_BYTES
-        # Query heads share a tile if one head's rows leave it empty, whatever their number.
-        assert ask(40, 500, 64, 3)["packed"] == 3 and ask(40, 500, 64, 3)["tile_rows"] == 126
-        assert ask(4000, 500, 64, 3)["packed"] == 1
-        assert (
-            L40_BYTES < ask(64, 500, 576, dv=256)["shared_bytes"] <= 227 << 10
-            and answer("many_rows", 0, 3, 1, 64, 500, 577, 8) is None
-        )
-        # The order of additions does not depend on the number of rows.
-        for d in (64, 128, 256):
-            plans = [ask(sq, 70000, d, group, True) for sq, group in ((1, 1), (1, 8), (100, 1), (5000, 1))]
-            assert {(p["tile"], p["splits"]) for p in plans} == {(plans[0]["tile"], 1)}
+def test_plans_of_many_rows(plan_many: Ask) -> None:
+    for d, dv in [(8, 8), (64, 128), (80, 80), (192, 128), (256, 64)]:
+        for sq, group in [(1, 1), (1, 12), (40, 3), (129, 1), (1000, 4), (5000, 1)]:
+            p = plan_many(sq, 9000, d, dv, group=group)
+            heads = 3 * group // p["packed"]
+            assert p["row_tiles"] * p["tile_rows"] >= sq * p["packed"] > (p["row_tiles"] - 1) * p["tile_rows"]
+            assert p["tiles"] == heads * p["row_tiles"] and p["ctas"] == p["items"] == p["tiles"] * p["splits"]
+            assert p["through_memory"] == (p["splits"] > 1)
+            assert p["shared_bytes"] <= L40_BYTES
+    # Query heads share a tile if one head's rows leave it empty, whatever their number.
+    few, many = (plan_many(sq, 500, 64, group=3) for sq in (40, 4000))
+    assert (few["packed"], few["tile_rows"], many["packed"]) == (3, 126, 1)
+    assert L40_BYTES < plan_many(64, 500, 576, 256)["shared_bytes"] <= 227 << 10
+    assert plan_many(64, 500, 577, 8) is None
+    # The order of additions does not depend on the number of rows.
+    for d in (64, 128, 256):
+        rows = ((1, 1), (1, 8), (100, 1), (5000, 1))
+        plans = [plan_many(sq, 70000, d, group=group, batch_invariant=True) for sq, group in rows]
+        assert {(p["tile"], p["splits"]) for p in plans} == {(plans[0]["tile"], 1)}
 
 
 # ---- on a GPU ------------------------------------------------------------------------------------------------

@@ -1,34 +1,23 @@
 """csrc/attention/simt, without a GPU: tiles of rows and splits of keys."""
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
-from attention_plans import Answer, Ask, planner
+from attention_plans import Answer, Ask, plan_fixture
 
 HEAD_SIZES = [0, 1, 31, 32, 33, 64, 65, 128, 129, 256]
 H200_SMS = 132
 SPLIT_KEYS = 1024
 
 
-@pytest.fixture(scope="module")
-def answer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    with planner(tmp_path_factory) as ask:
-        yield ask
+plan = plan_fixture("simt")
+tile = plan_fixture("simt_tile")
 
 
 @pytest.fixture(scope="module")
-def tiles(answer: Ask) -> list[Answer]:
+def tiles(tile: Ask) -> list[Answer]:
     index = itertools.count()
-    return list(iter(lambda: answer("simt_tile", next(index)), None))
-
-
-@pytest.fixture(scope="module")
-def plan(answer: Ask) -> Ask:
-    def ask(*, rows: int, sk: int, d: int, dv: int | None = None, batches: int = 1, fp64: bool = False) -> Answer:
-        return answer("simt", fp64, batches, rows, sk, d, d if dv is None else dv)
-
-    return ask
+    return list(iter(lambda: tile(next(index)), None))
 
 
 def test_tiles_fit_the_gpu(tiles: list[Answer]) -> None:

@@ -6,7 +6,7 @@ The op's arguments and results: tests/test_attention_varlen.py, tests/test_atten
 import random
 from dataclasses import dataclass
 
-from attention_cases import Attend, attend_fixture
+from attention_cases import Attend, attend_fixture, choose
 from common import CSRC
 
 FOLDER = CSRC / "attention"
@@ -92,12 +92,13 @@ def test_splits_follow_the_lengths(attend: Attend) -> None:
 
 
 def test_thousands_of_sequences(attend: Attend) -> None:
-    attend(
-        [
-            Case(seed=1, sequences=2300, packed=2, max_q=7, max_k=9, key_heads=1, d=8, dv=8),
-            paged(8, 20, seed=2, sequences=1100, key_heads=1, d=8, dv=8, packed=1, max_q=2, right=0),
-        ]
-    )
+    small = {"key_heads": 1, "d": 8, "dv": 8}
+    packed = Case(seed=1, sequences=2300, packed=2, max_q=7, max_k=9, **small)
+    attend([packed, paged(8, 20, seed=2, sequences=1100, packed=1, max_q=2, right=0, **small)])
+
+
+MODES = {"softcap": [0.0, 0.0, 5.0], "lengths": [0, 0, 1, 2]}
+MODES |= {name: [0, 0, 1] for name in ("sinks", "invariant", "poisoned")}
 
 
 def random_cases(seed: int, count: int) -> list[Case]:
@@ -109,30 +110,13 @@ def random_cases(seed: int, count: int) -> list[Case]:
         page_rows = draw.choice([1, 3, 8, 16, 24, 64, 256])
         pages = packed < 2 and draw.random() < 0.7
         d = draw.choice([8, 40, 64, 72, 96, 128, 136, 192, 256])
-        cases.append(
-            Case(
-                seed=draw.randrange(1000),
-                sm_count=draw.choice([1, 4, 132]),
-                sequences=draw.choice([1, 2, 5, 9]),
-                key_heads=draw.choice([1, 2, 3]),
-                group=draw.choice([1, 2, 3, 8]),
-                d=d,
-                dv=draw.choice([d, d, 64, 128]),
-                packed=packed,
-                page_rows=page_rows if pages else max_k,
-                columns=-(-max_k // page_rows) if pages else 0,
-                appended=draw.choice([0, 0, 1, min(max_k, 9)]) if packed < 2 else 0,
-                max_q=draw.choice([1, 1, 2, 5, 16, 40, 130]),
-                max_k=max_k,
-                left=draw.choice([-1, -1, 0, 5, 100, 2**31 - 1025]),
-                right=draw.choice([-1, 0, 0, 0, 3, 2**31 - 1025]),
-                softcap=draw.choice([0.0, 0.0, 5.0]),
-                sinks=draw.choice([0, 0, 1]),
-                invariant=draw.choice([0, 0, 1]),
-                poisoned=draw.choice([0, 0, 1]),
-                lengths=draw.choice([0, 0, 1, 2]),
-            )
-        )
+        chosen = choose(
+            draw, **MODES, sm_count=[1, 4, 132], sequences=[1, 2, 5, 9], key_heads=[1, 2, 3], group=[1, 2, 3, 8],
+            dv=[d, d, 64, 128], max_q=[1, 1, 2, 5, 16, 40, 130], left=[-1, -1, 0, 5, 100, 2**31 - 1025],
+            right=[-1, 0, 0, 0, 3, 2**31 - 1025], appended=[0, 0, 1, min(max_k, 9)] if packed < 2 else [0],
+        )  # fmt: skip
+        of_pages = {"page_rows": page_rows, "columns": -(-max_k // page_rows)} if pages else {"page_rows": max_k}
+        cases.append(Case(draw.randrange(1000), d=d, packed=packed, max_k=max_k, **of_pages, **chosen))
     return cases
 
 
@@ -159,30 +143,12 @@ def test_by_wgmma(attend_wgmma: Attend) -> None:
     cases = []
     for i in range(24):
         d, dv = [(64, 64), (128, 128), (192, 128), (256, 256), (40, 24), (96, 96)][i % 6]
-        packed = draw.choice([2, 2, 2, 0])
         max_k = draw.choice([1, 60, 129, 300, 520])
-        group = draw.choice([1, 2, 3, 4])
-        cases.append(
-            Case(
-                seed=i,
-                sm_count=draw.choice([1, 2, 132]),
-                sequences=draw.choice([1, 2, 5, 9]),
-                key_heads=draw.choice([1, 2]),
-                group=group,
-                d=d,
-                dv=dv,
-                packed=packed,
-                page_rows=max_k + draw.choice([0, 70]),
-                max_q=draw.choice([65, 130, 200, 300]),
-                max_k=max_k,
-                left=draw.choice([-1, -1, 0, 100]),
-                right=draw.choice([-1, 0, 0, 3]),
-                softcap=draw.choice([0.0, 0.0, 5.0]),
-                sinks=draw.choice([0, 0, 1]),
-                invariant=draw.choice([0, 1]),
-                poisoned=draw.choice([0, 1]),
-                lengths=draw.choice([0, 0, 1, 2]),
-            )
-        )
+        chosen = choose(
+            draw, **MODES, sm_count=[1, 2, 132], sequences=[1, 2, 5, 9], key_heads=[1, 2], group=[1, 2, 3, 4],
+            packed=[2, 2, 2, 0], page_rows=[max_k, max_k + 70], max_q=[65, 130, 200, 300], left=[-1, -1, 0, 100],
+            right=[-1, 0, 0, 3],
+        )  # fmt: skip
+        cases.append(Case(i, d=d, dv=dv, max_k=max_k, **chosen))
     served = {result.split(":")[0].split()[1] for result in attend_wgmma(cases) if "wgmma" in result}
     assert served == {"1", "5", "6", "9"}

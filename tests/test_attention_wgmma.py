@@ -5,12 +5,11 @@ On a GPU, tests/test_attention.py runs through it where it serves.
 
 import itertools
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from attention_cases import Attend, Case, attend_fixture, every_mask, random_case
-from attention_plans import Ask, planner
+from attention_cases import Attend, Case, attend_fixture, choose, every_mask, random_case
+from attention_plans import Ask, plan_fixture
 from common import CSRC
 
 FOLDER = CSRC / "attention"
@@ -47,28 +46,13 @@ def test_additive_masks(attend: Attend) -> None:
     """Loaded by TMA or, where TMA cannot, by warpgroups; varying by head, batch, row; packed heads, windows."""
     draw = random.Random(0)
     limits = {"none": {}, "window": {"first": -70, "last": 30}, "causal": {"last": 1}, "from the end": {"last": 400}}
-    cases = [
-        Case(
-            *(seed, draw.choice([1, 2, 5]), 1, draw.choice([1, 2]), group, sq, sk, d, d),
-            **limits[draw.choice(list(limits))],
-            bshd=draw.choice([0, 1]),
-            mask=2,
-            heads=heads,
-            rows=draw.choice([1, 1, 1, 0]),
-            special=draw.choice([0, 0, 3, 4]),
-            softcap=draw.choice([0, 0, 0, 5]),
-            aligned=draw.choice([1, 1, 0]),
-            shared=draw.choice([0, 1]),
-        )
-        for seed, (heads, (group, sq), (sk, d)) in enumerate(
-            (heads, rows, keys)
-            for heads in (0, 1)
-            for rows in ((1, 193), (2, 70), (16, 10), (3, 100))
-            for keys in ((500, 64), (513, 96), (384, 128), (333, 200))
-        )
-    ]
-    for case in cases:
-        case.special = case.special if case.rows else 0
+    rows, keys = ((1, 193), (2, 70), (16, 10), (3, 100)), ((500, 64), (513, 96), (384, 128), (333, 200))
+    cases = []
+    for seed, (heads, (group, sq), (sk, d)) in enumerate(itertools.product((0, 1), rows, keys)):
+        fields = choose(draw, sm_count=[1, 2, 5], inner=[1, 2], bshd=[0, 1], rows=[1, 1, 1, 0], shared=[0, 1])
+        fields |= choose(draw, special=[0, 0, 3, 4] if fields["rows"] else [0], softcap=[0, 0, 0, 5], aligned=[1, 1, 0])
+        fields |= limits[draw.choice(list(limits))]
+        cases.append(Case(seed, group=group, sq=sq, sk=sk, d=d, dv=d, mask=2, heads=heads, **fields))
     for case, result in zip(cases, attend(cases), strict=True):
         pitch = -(-case.sk // 16) * 16 if case.aligned else case.sk
         assert (BY_TMA in result) == (case.rows == 1 and pitch % 8 == 0), (case, result)
@@ -105,14 +89,7 @@ def test_long_keys_in_splits(attend: Attend) -> None:
     assert min(splits[:4]) > 1, splits
 
 
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    with planner(tmp_path_factory) as answer:
-
-        def ask(sq: int, sk: int, d=128, dv=0, batches=1, group=1, causal=False, mode=False):
-            return answer("tiles", mode, causal, batches, group, sq, sk, d, dv or d)
-
-        yield ask
+plan = plan_fixture("tiles")
 
 
 def test_batch_invariant_mode_does_not_split(plan: Ask) -> None:
@@ -120,7 +97,8 @@ def test_batch_invariant_mode_does_not_split(plan: Ask) -> None:
     sizes += [(300, 20000, 1), (512, 512, 1), (700, 16000, 1), (4096, 4096, 1)]
     for (sq, sk, group), d, causal in itertools.product(sizes, (64, 128, 256), (False, True)):
         plans = [
-            plan(sq, sk, d, batches=batches, group=group, causal=causal, mode=True) for batches in (1, 7, 100, 5000)
+            plan(sq, sk, d, batches=batches, group=group, causal=causal, batch_invariant=True)
+            for batches in (1, 7, 100, 5000)
         ]
         assert {(p["splits"], p["keys"]) for p in plans if p} == {(1, plans[0]["keys"])}, (sq, sk, group, d, causal)
 
@@ -179,37 +157,21 @@ def test_what_it_does_not_take(plan: Ask) -> None:
 
 # ---- values of more than 256 columns ---------------------------------------------------------------------------
 
-wide = attend_fixture(
-    "attention_wide",
-    [FOLDER / "wgmma" / "wide.cu", *(s for s in SOURCES if s.name != "bf16.cu")],
-)
+wide = attend_fixture("attention_wide", [FOLDER / "wgmma" / "wide.cu", *(s for s in SOURCES if s.name != "bf16.cu")])
 
 
 @pytest.mark.parametrize("latent", [False, True], ids=["values of their own", "latent"])
 def test_wide_values(wide: Attend, latent: bool) -> None:
     """Heads that fill a tile and fewer, positions, limits, splits, soft capping, sinks; no keys that any row sees."""
     sizes = [(64, 1, 700, 512), (16, 5, 300, 512), (1, 130, 257, 264), (24, 1, 1, 320), (5, 7, 129, 8)]
-    limits = [
-        {},
-        {"last": 1},
-        {"first": -100, "last": 40},
-        {"last": 250},
-        {"first": 200},
-        {"first": 5000, "last": 6000},
-    ]
+    ends = [(None, None), (None, 1), (-100, 40), (None, 250), (200, None), (5000, 6000)]
+    limits = [{name: n for name, n in zip(("first", "last"), two, strict=True) if n is not None} for two in ends]
     draw = random.Random(0)
-    cases = [
-        Case(
-            *(seed, draw.choice([1, 3, 40]), draw.choice([1, 2]), draw.choice([1, 2]), group, sq, sk),
-            d=draw.choice([dv, 512, 576] if latent else [64, dv, 512]),
-            dv=dv,
-            bshd=seed % 2,
-            **limit,
-            mask=9 * latent,
-            softcap=seed % 3 // 2 * 4.0,
-            sinks=seed % 4 % 3,
-        )
-        for seed, ((group, sq, sk, dv), limit) in enumerate(itertools.product(sizes, limits))
-    ]
+    cases = []
+    for seed, ((group, sq, sk, dv), limit) in enumerate(itertools.product(sizes, limits)):
+        d = [dv, 512, 576] if latent else [64, dv, 512]
+        fields = choose(draw, sm_count=[1, 3, 40], outer=[1, 2], inner=[1, 2], d=d) | limit
+        fields |= {"bshd": seed % 2, "mask": 9 * latent, "softcap": seed % 3 // 2 * 4.0, "sinks": seed % 4 % 3}
+        cases.append(Case(seed, group=group, sq=sq, sk=sk, dv=dv, **fields))
     results = wide(cases)
     assert any("splits 1:" not in result for result in results) and any("splits 1:" in result for result in results)

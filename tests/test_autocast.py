@@ -3,7 +3,7 @@
 import pytest
 import torch
 from calls import CALLS, Call, name
-from common import randn
+from common import randn, tuple_of
 
 import torch_ext
 
@@ -12,14 +12,8 @@ CACHE = {"attention_with_cache", "attention_with_cache_lse"}
 LOWER = {"matmul", "addmm", "linear", "gated_linear", "attention", "attention_varlen"} | WITH_LSE | CACHE
 
 
-def function(call: Call):
-    public = getattr(torch_ext, call.op.removesuffix("_lse"))
-    lse = {"return_lse": True} if call.op.endswith("_lse") else {}
-    return lambda *a, **k: public(*a, **k, **lse)
-
-
 def dtypes(result) -> list[torch.dtype]:
-    return [t.dtype for t in (result if isinstance(result, tuple) else (result,))]
+    return [t.dtype for t in tuple_of(result)]
 
 
 @pytest.mark.parametrize("to", [torch.bfloat16, torch.float16], ids=str)
@@ -31,7 +25,7 @@ def test_result_dtypes_are_torchs(call: Call, to: torch.dtype, device: torch.dev
         args = call.args(device, dtype)
         with torch.no_grad(), torch.autocast(device.type, to):
             expected = call.torch_op(*args, **call.kwargs)
-            for way in (call.raw, function(call)):
+            for way in (call.raw, call.function):
                 ours = way(*args, **call.kwargs)
                 assert dtypes(ours) == dtypes(expected), dtype
                 if call.op not in ("argmax", "argmin"):

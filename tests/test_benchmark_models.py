@@ -1,10 +1,12 @@
-"""Benchmarks of whole models on the CPU: what they run, and what they write."""
+"""Benchmarks of whole models and of training on the CPU: what they run, write and print; examples.train_fp32."""
 
 import importlib.util
 import json
 import pickle
+import re
 import socket
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,21 +14,21 @@ import stand_in
 import torch
 from torch.utils.benchmark import Measurement
 
-from benchmarks import common, models
+import torch_ext
+from benchmarks import common, models, plots, tables, training
 from benchmarks.results import dump, merge_rows
 
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="no transformers"),
+]
 CPU = common.Options(device=torch.device("cpu"), quick=True)
-
-needs_transformers = pytest.mark.skipif(
-    importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
-)
 
 
 def no_network(*arguments: object) -> None:
     raise AssertionError("a benchmark of random weights connects to nothing")
 
 
-@needs_transformers
 def test_models_end_to_end_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", no_network)
     saved = tmp_path / "saved.pkl"
@@ -54,11 +56,8 @@ def test_models_end_to_end_on_the_cpu(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(isinstance(measurement, Measurement) for measurement in measurements)
 
 
-@needs_transformers
 @pytest.mark.parametrize("allowed", [False, True])
-def test_convolutions_are_as_precise_as_products(
-    allowed: bool, monkeypatch: pytest.MonkeyPatch, one_thread: None
-) -> None:
+def test_convolutions_are_as_precise_as_products(allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In every call of a contender, also those of a CUDA graph, cuDNN has TF32 where matmul has it and nowhere else."""
     calls = set()
 
@@ -72,11 +71,8 @@ def test_convolutions_are_as_precise_as_products(
     monkeypatch.setattr(models, "forward", forward)
     options = common.Options(device=torch.device("cuda"), quick=True)
     vit = next(model for model in models.MODELS if model.name == "ViT-L")
-    case = models.case(
-        models.Subject(replace(vit, config=vit.config | vit.tiny), options.device, torch.float32),
-        vit.inputs[1],
-        options,
-    )
+    subject = models.Subject(replace(vit, config=vit.config | vit.tiny), options.device, torch.float32)
+    case = models.case(subject, vit.inputs[1], options)
     with models.convolutions(allowed), stand_in.installed(monkeypatch):
         bench = common.Benchmark("models", ["csrc"], options, common.Machine("Test GPU", 1 << 16), keep=False)
         rows = bench.measure(case)
@@ -86,7 +82,6 @@ def test_convolutions_are_as_precise_as_products(
     assert calls == {(*settings, captured) for settings in (in_tf32, in_fp32) for captured in (False, True)}
 
 
-@needs_transformers
 def test_a_graph_holds_what_eager_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a graph is captured transformers would make masks, with which torch's attention takes other kernels.
 
@@ -112,3 +107,130 @@ def test_a_graph_holds_what_eager_calls(monkeypatch: pytest.MonkeyPatch) -> None
             assert set(masks) <= {None} and bool(masks) == (contender.name == "torch"), case.name
             assert bool(counter.xgemm()) == (contender.name == "xgemm"), case.name
             masks.clear()
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+CURVES = ["BERT 4x256 2x16, 5 steps", "PINN 3x16 64 points, 5 steps"]
+MIXER = "MLP-Mixer 2x32 2 images"
+HEAD = {"case", "dtype", "launch", "contender", "loss"}
+
+
+def test_training_end_to_end_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = "^(BERT|Llama|PINN).* (2x16|points|steps) fp32|^MLP.* images bf16"
+    options = ["--device", "cpu", "--quick", "--steps", "5", "--filter", chosen, "--out", str(tmp_path)]
+    assert training.main(options) == 0
+    document = json.loads((tmp_path / "training.json").read_text())
+    assert document["op"] == "training" and document["sources"]["paths"] == ["csrc", "torch_ext"]
+    groups: dict[tuple, dict[str, dict]] = {}
+    for row in document["rows"]:
+        groups.setdefault((row["case"], row["dtype"], row["launch"]), {})[row["contender"]] = row
+    names = ["BERT-large 2x16", "Llama of 8 layers 2x16", "PINN 3x16 64 points", *CURVES]
+    assert set(groups) == {*((name, "float32", "eager") for name in names), (MIXER, "bfloat16", "eager")}
+    for (case, _, _), group in groups.items():
+        if case in CURVES:
+            assert set(group) == {"torch_fp64", "torch", "xgemm"}
+            assert set(group["torch_fp64"]) == HEAD
+        else:
+            assert set(group) == {"torch", "xgemm"}
+            assert all(0 < row["ms_quartiles"][0] <= row["ms"] <= row["ms_quartiles"][1] for row in group.values())
+            assert set(group["xgemm"]) == HEAD | {"ms", "ms_quartiles", "clock_mhz", "watts"}
+        assert {len(row["loss"]) for row in group.values()} == {5 if case in CURVES else training.FIRST}
+        torchs, ours = group["torch"]["loss"], group["xgemm"]["loss"]
+        assert torchs[0] != torchs[-1], "it learns"
+        assert ours == pytest.approx(torchs, rel=1e-2 if group["xgemm"]["dtype"] == "bfloat16" else 1e-5)
+        if case in CURVES:
+            assert set(group["xgemm"]) == HEAD | {"distance"}
+            assert torchs != group["torch_fp64"]["loss"] and 0 < group["xgemm"]["distance"] < 1e-5
+    assert merge_rows(document["rows"], document["rows"][:2]) and json.loads(dump(document)) == document
+    printed = capsys.readouterr().out
+    assert all(f"| {case} |" in printed for case in CURVES)
+    figure = plots.figures(tables.Results(tmp_path, {"training": document}))["training"]
+    assert len(figure.axes) == 1 + len(CURVES)
+
+
+def test_enable_serves_the_steps_of_our_contender_alone() -> None:
+    problem = training.problems(cuda=False)[3]
+    made = problem.make(CPU.device, torch.float32)
+    for name, context in training.contexts(torch.float32, CPU).items():
+        with torch_ext.enable(ops=[], device="cpu") as outside, context():
+            made.step(made.loss)
+            served = {server for _, server in outside.calls}
+        assert ("xgemm" in served) == (name == "xgemm")
+
+
+def test_compiled_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One compiled loss calls our operators within our context alone, forward and backward, with eager's losses.
+
+    Without Inductor, which takes a minute; tests/test_enable.py has its code.
+    """
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    case = training.TrainingCase(training.problems(cuda=False)[3], torch.float32, "compiled")
+    bench = training.Trainings("training", ["csrc"], CPU, common.Machine("Test", 0), keep=False)
+    with torch_ext.enable(ops=[], device="cpu") as around:
+        bench.run([case])
+    assert not bench.failures
+    rows = {row["contender"]: row for row in bench.rows}
+    assert set(rows) == {"torch", "xgemm"} and rows["xgemm"]["launch"] == "compiled"
+    made = case.problem.make(CPU.device, torch.float32)
+    assert rows["xgemm"]["loss"] == pytest.approx(
+        [made.step(made.loss).item() for _ in range(training.FIRST)], rel=1e-4
+    )
+    served = {server: n for (name, server), n in around.calls.items() if name in ("mm", "addmm")}
+    assert served["xgemm"] > 0 and served["torch: not enabled"] > 0
+
+
+def test_losses_of_ours_that_are_not_torchs_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = training.Trainings("training", ["csrc"], CPU, common.Machine("Test", 0), keep=False)
+    ready = bench._ready
+
+    def off(case, made, name, context):
+        runner, losses = ready(case, made, name, context)
+        return runner, [loss * (1.01 if name == "xgemm" else 1.0) for loss in losses]
+
+    monkeypatch.setattr(bench, "_ready", off)
+    problem = training.problems(cuda=False)[4]
+    made = problem.make(CPU.device, torch.float32)
+    assert made.losses(3) == made.losses(3), "a restored training repeats its losses"
+    bench.run([training.TrainingCase(problem, torch.float32, "eager")])
+    assert [row["contender"] for row in bench.rows] == ["torch"]
+    assert len(bench.failures) == 1 and "xgemm on PINN 3x16 64 points fp32 eager: loss" in bench.failures[0]
+
+
+def test_launches_and_contenders_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a stand-in: TF32 is a contender in float32, and a graph holds the whole step of each."""
+    options = replace(CPU, device=torch.device("cuda"), quick=False)
+    launches = {case.launch for case in training.cases(options)}
+    assert launches == {"eager", "graph"} and training.cases(options)[0].name == "BERT-large 16x512"
+    compiled = {case.name for case in training.cases(replace(options, compile=True)) if case.launch == "compiled"}
+    assert "ViT-L 32 images" in compiled and not any(name.startswith("PINN") for name in compiled)
+    monkeypatch.setattr(torch_ext, "enable", partial(lambda enable, device: enable(device="cpu"), torch_ext.enable))
+    captured = []
+    step = training.Training.step
+
+    def counted(self, loss, batch=0):
+        if stand_in.Graph.capturing:
+            captured.append(torch.get_float32_matmul_precision())
+        return step(self, loss, batch)
+
+    monkeypatch.setattr(training.Training, "step", counted)
+    monkeypatch.setattr(training, "BLOCK_S", 0.001)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)  # what AdamW asks
+    case = training.TrainingCase(training.problems(cuda=False)[3], torch.float32, "graph")
+    with stand_in.installed(monkeypatch):
+        bench = training.Trainings("training", ["csrc"], options, common.Machine("Test GPU", 1 << 16), keep=False)
+        bench.run([case])
+    assert not bench.failures and not bench.notes
+    assert [row["contender"] for row in bench.rows] == ["torch", "torch_tf32", "xgemm"]
+    assert captured == ["highest", "high", "highest"]
+
+
+def test_example(capsys: pytest.CaptureFixture[str]) -> None:
+    from examples import train_fp32
+
+    train_fp32.main("cpu")
+    printed = capsys.readouterr().out
+    losses = re.findall(r"^(\w+) +[\d.]+ ms a step, loss ([\d.]+) after 20 steps$", printed, re.MULTILINE)
+    assert [name for name, _ in losses] == ["torch", "enabled"]
+    assert float(losses[0][1]) == pytest.approx(float(losses[1][1]), abs=1e-4) and float(losses[0][1]) < 4.605
+    assert re.search(r"addmm +\d+  xgemm", printed)

@@ -2,12 +2,18 @@
 
 import dataclasses
 import hashlib
+import importlib.machinery
 import json
 import os
+import pickle
 import re
+import shutil
 import statistics
 import subprocess
+import sys
+import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +22,20 @@ from torch.utils.benchmark import Measurement
 from torch.utils.benchmark.utils.common import TaskSpec
 
 import torch_ext
-from benchmarks import attention, batch_invariant, common, cpu, matmul, random_shapes, results, run, tables
+from benchmarks import (
+    attention,
+    attention_peers,
+    batch_invariant,
+    builds,
+    common,
+    cpu,
+    matmul,
+    random_shapes,
+    results,
+    run,
+    tables,
+)
+from benchmarks.attention_peers import Problem
 from benchmarks.common.machine import Gpu, Reading
 
 CPU = common.Options(device=torch.device("cpu"), quick=True)
@@ -41,13 +60,8 @@ def test_digest_is_what_sha256sum_gives(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(os.urandom(100))
-    listing = subprocess.run(
-        "find csrc/a csrc/b csrc/b-c -type f | LC_ALL=C sort | xargs sha256sum",
-        shell=True,
-        cwd=tmp_path,
-        capture_output=True,
-        check=True,
-    ).stdout
+    command = "find csrc/a csrc/b csrc/b-c -type f | LC_ALL=C sort | xargs sha256sum"
+    listing = subprocess.check_output(command, shell=True, cwd=tmp_path)
     expected = hashlib.sha256(listing).hexdigest()[:16]
     assert results.sources_digest(["csrc/b", "csrc/b-c", "csrc/a"], tmp_path) == expected
     (tmp_path / "csrc/a/one.h").write_text("changed")
@@ -281,3 +295,121 @@ def test_runs_merge_on_the_same_sources_and_kernels_only(tmp_path: Path, monkeyp
 def test_run_of_some_operators(tmp_path: Path) -> None:
     assert run.main(["--quick", "--device", "cpu", "--ops", "argmax,amax", "--out", str(tmp_path)]) == 0
     assert {path.stem for path in tmp_path.glob("*.json")} == {"argmax", "amax"}
+
+
+# ---- attention: references, masks, peers' conventions ----------------------------------------------------------------
+
+CUDA = common.Options(device=torch.device("cuda"))
+
+
+def inputs_of(p: Problem) -> tuple[torch.Tensor, ...]:
+    return attention.case(p, torch.float32, CPU).make(torch.device("cpu"))
+
+
+def visible(p: Problem) -> torch.Tensor:
+    """Which scores are unmasked, element by element: (batch, 1, rows, keys)."""
+    seen = torch.ones(p.batch, 1, p.rows, p.keys, dtype=torch.bool)
+    for entry in range(p.batch):
+        for i in range(p.rows):
+            for j in range(p.keys):
+                if p.causal:
+                    last = i + p.keys - p.rows
+                    seen[entry, 0, i, j] = j <= last and (not p.window or j > last - p.window)
+                if p.mask == "document":
+                    seen[entry, 0, i, j] = i * 8 // p.keys == j * 8 // p.keys
+                if p.mask == "padding":
+                    seen[entry, 0, i, j] = j < p.lengths[entry]
+    return seen
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        *(Problem(2, 6, 3, 11, 11, 8), Problem(2, 6, 3, 11, 11, 8, causal=True)),
+        *(Problem(1, 4, 2, 5, 13, 8, 6, causal=True), Problem(2, 6, 3, 11, 11, 8, causal=True, window=4)),
+        *(Problem(1, 2, 2, 9, 12, 8, causal=True, window=1), Problem(3, 2, 2, 16, 16, 8, mask="padding")),
+        Problem(1, 2, 2, 16, 16, 8, mask="document"),
+    ],
+    ids=lambda p: p.name,
+)
+def test_reference_and_peers_mean_the_same(p: Problem) -> None:
+    q, k, v, *mask = inputs_of(p)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        q.double(), k.double(), v.double(), visible(p), enable_gqa=p.gqa
+    )
+    case = attention.case(p, torch.float32, CPU)
+    result, scale = case.reference(q, k, v, *mask)
+    torch.testing.assert_close(result, expected)
+    assert (scale >= result.abs() - 1e-12).all()
+    calls = [partial(call, **p.limits) for call in (attention_peers.sdpa, attention_peers.math_backend)]
+    for call in (*calls, case.contenders[0].call, case.baseline):
+        torch.testing.assert_close(call(q, k, v, *mask).double(), expected, atol=1e-5, rtol=1e-5)
+    if p.causal or p.mask:
+        kept = visible(p).double().mean().item()
+        assert p.kept == pytest.approx(kept, abs=1e-9 if p.window else 1 / p.keys), "operations of unmasked scores"
+        assert case.flops == pytest.approx(2 * p.kept * p.batch * p.heads * p.rows * p.keys * (p.size + p.dv))
+
+
+def test_who_takes_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where FlashAttention-3 is installed."""
+    module = types.ModuleType(attention_peers.FA3)
+    module.__spec__ = importlib.machinery.ModuleSpec(attention_peers.FA3, None)
+    monkeypatch.setitem(sys.modules, attention_peers.FA3, module)
+
+    def names(p: Problem, dtype: torch.dtype, options: common.Options = CUDA) -> set[str]:
+        return {contender.name for contender in attention_peers.peers(p, dtype, options)}
+
+    plain, grouped = Problem(1, 4, 4, 64, 64, 64), Problem(1, 4, 2, 64, 64, 64)
+    assert names(plain, torch.bfloat16) == {"sdpa_flash", "sdpa_cudnn", "sdpa_efficient", "fa3"}
+    assert names(plain, torch.float16) == {"sdpa_flash", "sdpa_cudnn", "sdpa_efficient"}
+    assert names(plain, torch.float32) == {"sdpa_efficient"}
+    assert names(grouped, torch.bfloat16) == {"sdpa_flash", "sdpa_cudnn", "fa3"}
+    assert names(grouped, torch.float32) == {"sdpa_math"}, "only where no other backend serves"
+    window = dataclasses.replace(plain, causal=True, window=8)  # flash takes no mask, fa3's wheel no window
+    assert names(window, torch.bfloat16) == {"sdpa_cudnn", "sdpa_efficient", "flex_attention"}
+    every = dataclasses.replace(CUDA, set="all")
+    assert "sdpa_math" in names(plain, torch.bfloat16, every)
+    assert names(plain, torch.bfloat16, CPU) == {"sdpa_math"}
+
+
+# ---- two builds of the library, each in a process of its own ---------------------------------------------------------
+
+LIBRARY = Path(torch_ext.__file__).with_name("libxgemm.so")
+
+
+def test_two_builds_take_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.so", "b.so"):
+        shutil.copyfile(LIBRARY, tmp_path / name)
+    saved = tmp_path / "saved.pkl"
+    options = ["matmul", "--builds", f"{tmp_path}/a.so,other={tmp_path}/b.so", "--device", "cpu", "--quick"]
+    before = os.environ.get(builds.VARIABLE)
+    assert builds.main([*options, "--filter", "^(64x64|65x97)", "--measurements", str(saved)]) == 0
+    assert os.environ.get(builds.VARIABLE) == before
+    printed = capsys.readouterr().out
+    assert f"xgemm: {tmp_path}/a.so\n" in printed and f"xgemm_other: {tmp_path}/b.so\n" in printed
+    assert "xgemm_other" in printed.splitlines()[-1] and "of 2; worst" in printed.splitlines()[-1]
+    found = pickle.loads(saved.read_bytes())
+    assert [(one.metadata["case"], one.description) for one in found] == [
+        (case, name) for case in ("64x64x64", "65x97x33") for name in ("xgemm", "xgemm_other")
+    ]
+    for one in found:
+        assert len(one.times) == 2 * 5, "two turns of five rounds"
+        assert one.metadata["us"] == pytest.approx(one.median * 1e6)
+
+
+def test_turns_are_merged_by_build_and_way() -> None:
+    def turn(name: str, way: str, number: int, times: list[float], us: float) -> Measurement:
+        measured = Measurement(number, times, TaskSpec("f()", "", sub_label=way, description=name))
+        measured.metadata = {"contender": name, "us": us, "us_quartiles": [us, us], "tflops": 1.0, "gbps": None}
+        return measured
+
+    turns = [
+        *(turn("xgemm", "hot", 10, [1e-5, 2e-5], 1.5), turn("xgemm_b", "hot", 10, [4e-5, 4e-5], 4.0)),
+        *(turn("xgemm_b", "hot", 20, [8e-5, 8e-5], 4.0), turn("xgemm", "hot", 20, [6e-5, 6e-5], 3.0)),
+        turn("xgemm", "hot, graph", 1, [1e-6, 1e-6], 1.0),
+    ]
+    found = {(one.description, one.sub_label): one.metadata for one in builds.merged(turns)}
+    assert found[("xgemm", "hot")]["us"] == pytest.approx(2.5)  # the median of 1, 2, 3 and 3 us
+    assert found[("xgemm_b", "hot")]["us"] == pytest.approx(4.0)
+    assert found[("xgemm", "hot, graph")]["us"] == pytest.approx(1.0)
+    assert "tflops" not in found[("xgemm", "hot")], "a rate would be one turn's"

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tarfile
 import threading
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import CSRC, compile_host_code
+from common import CSRC, compile_host_code, needs, run
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import torch_ext
@@ -37,9 +36,8 @@ HOPPER_ONLY = re.compile(
 
 
 def readelf(*arguments: str) -> str:
-    if shutil.which("readelf") is None:
-        pytest.skip("no readelf (binutils)")
-    return subprocess.run(["readelf", "--wide", *arguments], capture_output=True, text=True, check=True).stdout
+    needs("readelf")
+    return run("readelf", "--wide", *arguments, check=True).stdout
 
 
 def dynamic_symbols(library: Path) -> list[tuple[str, bool, bool]]:
@@ -85,10 +83,8 @@ def test_library_says_how_it_was_built() -> None:
         return
     assert tuple(int(part) for part in info["cuda"].split(".")) >= find_nvcc.OLDEST
     program, environment = sass.cuobjdump()
-    lists = [
-        subprocess.run([program, option, str(LIBRARY)], capture_output=True, text=True, check=True, env=environment)
-        for option in ("--list-elf", "--list-ptx")
-    ]
+    options = ("--list-elf", "--list-ptx")
+    lists = [run(program, option, LIBRARY, check=True, env=environment) for option in options]
     machine_code, ptx = (set(re.findall(r"\.sm_(\w+)\.(?:cubin|ptx)", done.stdout)) for done in lists)
     named = info["architectures"].replace(".", "").split()
     # cuobjdump omits the "a" of sm_90a if the image is compressed.
@@ -133,20 +129,13 @@ def test_no_kernel_uses_local_memory() -> None:
 )
 def test_machine_code_for_hopper_has_its_instructions(tmp_path: Path, wanted: str, gencode: str, hopper: str) -> None:
     """9.0 without "a" would compile the kernels of Hopper's tensor cores to nothing."""
-    if shutil.which("cmake") is None:
-        pytest.skip("no cmake")
+    needs("cmake")
     script = tmp_path / "print.cmake"
     script.write_text(
         f"cmake_minimum_required(VERSION 3.22)\ninclude({ROOT / 'cmake' / 'architectures.cmake'})\n"
         'execute_process(COMMAND echo "${gencode}")\nexecute_process(COMMAND echo "${gencode_hopper}")\n'
     )
-    done = subprocess.run(
-        ["cmake", "-P", script],
-        env={**os.environ, "TORCH_CUDA_ARCH_LIST": wanted},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run("cmake", "-P", script, env={**os.environ, "TORCH_CUDA_ARCH_LIST": wanted}, check=True)
     found = [
         line.replace("-gencode=arch=compute_", "").replace("code=", "").split(";") for line in done.stdout.splitlines()
     ]
@@ -189,7 +178,7 @@ def test_a_library_without_code_for_hopper_launches_none_of_it(tmp_path: Path, h
     flags = [f"-isystem{include}", *(["-DXGEMM_HOPPER_CODE"] if hopper_code else [])]
     (tmp_path / "main.cpp").write_text(PROPERTIES)
     compile_host_code(tmp_path, *flags, "main.cpp", CSRC / "device" / "properties.cpp", "-o", "program")
-    lines = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = run(tmp_path / "program", check=True).stdout.splitlines()
     # PTX for an older architecture has no griddepcontrol.wait, either.
     assert lines == ["8 late", "9 early" if hopper_code else "8 late", "10 late"]
 
@@ -206,10 +195,7 @@ def source_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("no git checkout")
     copy = tmp_path_factory.mktemp("source")
-    names = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    for name in names:
+    for name in run("git", "ls-files", cwd=ROOT, check=True).stdout.splitlines():
         if (ROOT / name).is_file() and not name.startswith("benchmarks/results/"):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, copy / name)
@@ -219,7 +205,7 @@ def source_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_source_distribution_holds_what_git_does(source_tree: Path, tmp_path: Path) -> None:
     pytest.importorskip("setuptools")
     code = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
-    subprocess.run([sys.executable, "-c", code], cwd=source_tree, capture_output=True, check=True)
+    run(sys.executable, "-c", code, cwd=source_tree, check=True)
     name = f"xgemm-{torch_ext.__version__}"  # without a local version, whatever compiler is here
     with tarfile.open(tmp_path / f"{name}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
@@ -228,23 +214,13 @@ def test_source_distribution_holds_what_git_does(source_tree: Path, tmp_path: Pa
     assert len(needed) > 200
     assert [file for file in needed if not (unpacked / file).exists()] == []
     assert [file for file in needed if (unpacked / file).read_bytes() != (source_tree / file).read_bytes()] == []
-    description = (
-        unpacked / "PKG-INFO"
-    ).read_text()  # an index page shows it, where no link into the source tree works
+    # An index page shows it, where no link into the source tree works.
+    description = (unpacked / "PKG-INFO").read_text()
     assert "docs/cpp.md says how to install it" in description
     assert re.findall(r"\]\((?!https?://).*", description) == []
-    if shutil.which("cmake") is None:
-        pytest.skip("no cmake")
-    configure = [
-        "cmake",
-        "-S",
-        unpacked,
-        "-B",
-        tmp_path / "build",
-        f"-DPython3_EXECUTABLE={sys.executable}",
-        "-DXGEMM_CUDA=OFF",
-    ]
-    done = subprocess.run(configure, capture_output=True, text=True)
+    needs("cmake")
+    options = [f"-DPython3_EXECUTABLE={sys.executable}", "-DXGEMM_CUDA=OFF"]
+    done = run("cmake", "-S", unpacked, "-B", tmp_path / "build", *options)
     assert done.returncode == 0, done.stderr
 
 
@@ -258,8 +234,7 @@ def test_source_distribution_holds_what_git_does(source_tree: Path, tmp_path: Pa
 )
 def test_a_torch_that_is_too_old_is_one_line(tmp_path: Path, version: str, message: str | None) -> None:
     """Before anything is compiled. The folder's name has a space, as a user's may."""
-    if shutil.which("cmake") is None:
-        pytest.skip("no cmake")
+    needs("cmake")
     folder = tmp_path / "a torch"
     for header in ("headeronly/version.h", "csrc/stable/ops.h"):
         (folder / "include/torch" / header).parent.mkdir(parents=True)
@@ -269,8 +244,7 @@ def test_a_torch_that_is_too_old_is_one_line(tmp_path: Path, version: str, messa
         (folder / "include/torch/headeronly/version.h").write_text(
             f"#define TORCH_VERSION_MAJOR {major}\n\n#define TORCH_VERSION_MINOR {minor}\n"
         )
-    configure = ["cmake", "-S", ROOT, "-B", tmp_path / "build", f"-DXGEMM_TORCH_DIR={folder}", "-DXGEMM_CUDA=OFF"]
-    done = subprocess.run(configure, capture_output=True, text=True)
+    done = run("cmake", "-S", ROOT, "-B", tmp_path / "build", f"-DXGEMM_TORCH_DIR={folder}", "-DXGEMM_CUDA=OFF")
     assert (done.returncode == 0) == (message is None), done.stderr
     if message:
         assert re.search(message, " ".join(done.stderr.split())), done.stderr
@@ -280,9 +254,7 @@ def test_pip_says_that_cmake_is_missing(source_tree: Path, tmp_path: Path) -> No
     pytest.importorskip("setuptools")
     code = "from setuptools import build_meta; build_meta.build_wheel('.')"
     environment = {**os.environ, "XGEMM_CUDA": "OFF", "PATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=source_tree, env=environment, capture_output=True, text=True
-    )
+    done = run(sys.executable, "-c", code, cwd=source_tree, env=environment)
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("xgemm: no cmake on PATH"), done.stderr
 
 
@@ -295,9 +267,7 @@ def test_wheels_of_different_builds_have_different_versions(
     environment.pop("XGEMM_LOCAL_VERSION", None)
     if not local:
         environment["XGEMM_LOCAL_VERSION"] = ""
-    done = subprocess.run(
-        [sys.executable, "setup.py", "--version"], cwd=source_tree, env=environment, capture_output=True, text=True
-    )
+    done = run(sys.executable, "setup.py", "--version", cwd=source_tree, env=environment)
     assert done.stdout.splitlines()[-1:] == [torch_ext.__version__ + (f"+{local}" if local else "")], done.stderr
 
 
@@ -320,13 +290,8 @@ def test_type_checkers_see_the_types(tmp_path: Path) -> None:
         "reveal_type(torch_ext.attention(x, x, x))\n"
         "reveal_type(torch_ext.attention(x, x, x, return_lse=True)[1])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), "program.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "mypy", "--cache-dir", tmp_path / "cache", "program.py"]
+    done = run(*command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     revealed = re.findall(r'Revealed type is "(.*)"', done.stdout)
     assert revealed == ["torch.Tensor", "torch_ext.nn.Linear", "str", "torch.Tensor", "torch.Tensor"]
     (error,) = re.findall(r"^program.py:\d+: error: .*$", done.stdout, re.MULTILINE)
@@ -341,31 +306,18 @@ def test_every_target_of_make_has_a_rule() -> None:
 
 def dry_run(folder: Path, *arguments: str) -> str:
     """What make would do there, outside another make."""
-    if shutil.which("make") is None:
-        pytest.skip("no make")
+    needs("make")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    command = ["make", "--dry-run", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+    return run("make", "--dry-run", *arguments, cwd=folder, env=environment, check=True).stdout
 
 
 TARGETS = [
-    "build",
-    "test",
-    "demo",
-    "bench",
-    "lab",
-    "report",
-    "docs",
-    "lint",
-    "tidy",
-    "format",
-    "gpu-tests",
-    "sass",
-    "cpp",
+    *("build", "test", "demo", "bench", "lab", "report", "docs", "lint", "tidy", "format", "gpu-tests", "sass", "cpp"),
+    "wheel",
 ]
 
 
-@pytest.mark.parametrize("target", [*TARGETS, "wheel"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_every_command_sets_up_python_first(source_tree: Path, target: str) -> None:
     """In a fresh clone."""
     lines = dry_run(source_tree, target).splitlines()
@@ -384,12 +336,10 @@ def test_make_asks_for_packages_before_it_compiles(target: str, package: str) ->
 
 
 def test_make_says_that_the_source_folder_cannot_be_written_to(tmp_path: Path) -> None:
-    if shutil.which("make") is None:
-        pytest.skip("no make")
+    needs("make")
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "build").touch()
-    command = ["make", "library", f"PYTHON={sys.executable}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = run("make", "library", f"PYTHON={sys.executable}", cwd=tmp_path)
     assert done.returncode and done.stderr.startswith(f"xgemm: cannot write to {tmp_path}/build: copy"), done.stderr
 
 
@@ -454,11 +404,9 @@ def test_find_nvcc_takes_the_first_that_is_new_enough(tmp_path: Path, monkeypatc
 def test_setup_says_in_one_line_what_is_missing(
     arguments: list[str], environment: dict[str, str], message: str
 ) -> None:
-    run = subprocess.run(
-        ["tools/setup.sh", *arguments], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
-    )
-    assert run.returncode != 0
-    assert message in run.stderr and run.stderr.count("\n") == 1, run.stderr
+    done = run("tools/setup.sh", *arguments, cwd=ROOT, env={**os.environ, **environment})
+    assert done.returncode != 0
+    assert message in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
 @pytest.mark.parametrize("uv", [True, False])
@@ -474,7 +422,7 @@ def test_setup_installs_by_uv_and_where_it_cannot_be_had_by_pip(tmp_path: Path, 
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     shutil.copy(ROOT / "requirements.txt", tmp_path)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "XGEMM_CUDA": "OFF"}
-    subprocess.run(["tools/setup.sh", "venv", venv], cwd=tmp_path, env=environment, capture_output=True, check=True)
+    run("tools/setup.sh", "venv", venv, cwd=tmp_path, env=environment, check=True)
     installs = [line.split() for line in (tmp_path / "log").read_text().splitlines() if " install " in line]
     assert [(words[0], words[-1].partition("==")[0]) for words in installs] == [
         ("python", "uv"),
@@ -539,11 +487,11 @@ def run_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
     environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
 
-    def run(body: str, timeout: float = 60) -> tuple[dict[str, int], str]:
+    def run_body(body: str, timeout: float = 60) -> tuple[dict[str, int], str]:
         (tmp_path / "test_it.py").write_text(f"import os, pytest, time\n{body}\n")
         return gpu_tests.run_pytest("not cuda", "", tmp_path, [], environment, timeout)
 
-    return run
+    return run_body
 
 
 @pytest.mark.parametrize(
@@ -582,9 +530,9 @@ def test_no_process_outlives_an_interrupted_run(
     monkeypatch.setattr(gpu_tests, "run_part", run_part)
     parts = gpu_tests.run_parts(["tests", "memcheck"], ["1/1"], 2, "", 60)
     assert next(parts)[0]["tool"] == "memcheck"
-    (run,) = gpu_tests.RUNNING
+    (process,) = gpu_tests.RUNNING
     parts.close()  # what an exception in the loop over them does
-    assert run.wait(10) == -signal.SIGKILL
+    assert process.wait(10) == -signal.SIGKILL
 
 
 def test_shards_run_side_by_side_and_cover_every_test(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch._dynamo.testing
 from calls import CALLS, Call, name
-from common import randn, sliced, transposed
+from common import randn, sliced, transposed, tuple_of
+from named import OPERATORS, cases_of, make
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import torch_ext
@@ -26,50 +27,36 @@ def fresh_compiler():
 
 
 def metadata(result) -> list[tuple]:
-    tensors = result if isinstance(result, tuple | list) else (result,)
-    return [(t.shape, t.dtype, t.stride(), t.device.type) for t in tensors]
+    return [(t.shape, t.dtype, t.stride(), t.device.type) for t in tuple_of(result)]
 
 
-CASES = [
-    *(("matmul", shapes, {}) for shapes in [((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((3,), (2, 3, 4))]),
-    *(("matmul", shapes, {}) for shapes in [((5, 1, 2, 3), (4, 3, 6)), ((0, 3), (3, 4)), ((2, 0), (0, 3))]),
-    *(("addmm", ((), (2, 3), (3, 4)), {}), ("addmm", ((2, 1), (2, 3), (3, 4)), {"beta": 0.0})),
-    *(("linear", ((3,), (4, 3)), {}), ("linear", ((2, 0, 3), (4, 3), (4,)), {"activation": "gelu"})),
-    *(("gated_linear", s, {}) for s in [((3,), (4, 3), (4, 3)), ((2, 0, 3), (4, 3), (4, 3), (4,), (4,))]),
-    *((op, ((3, 1, 4),), {"dim": dim, "keepdim": keep}) for op in ("sum", "mean", "amax", "logsumexp") for dim in (None,
-    [], [0, -1], [1]) for keep in (False, True)), *((op, ((3, 1, 4),), {"dim": dim, "keepdim": keep}) for op in
-    ("argmax", "argmin") for dim in (None, 0, -1) for keep in (False, True)), *((op, ((),), {}) for op in ("sum",
-    "mean", "amin", "argmax", "logsumexp")), *((op, ((2, 0, 3),), {"dim": [1]}) for op in ("sum", "mean", "logsumexp")),
-    *((op, shapes, {"dim": -1}) for op in ("softmax", "log_softmax") for shapes in (((3, 4, 5),), ((0, 4),), ((),))),
-    *(("scaled_masked_softmax", s, {"scale": 0.5, "dim": d}) for s, d in ((((3, 4, 5),), 1), (((3, 4, 5), (4, 1)), 0))),
-    *(("sum", ((3, 4),), {"dtype": torch.float64}), ("softmax", ((3, 4),), {"dim": 0, "dtype": torch.float64})),
-    *(("topk_softmax", ((3, 4, 5),), kw) for kw in ({"k": 2}, {"k": 0}, {"k": 3, "dim": 1, "dtype": torch.float64})),
-    ("topk_softmax", ((0, 4),), {"k": 4}), ("topk_softmax", ((),), {"k": 1}), *((op,
-    ((2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 3)), {}) for op in ("attention", "attention_lse")), *((op, ((2, 4, 5, 8), (1,
-    2, 6, 8), (2, 2, 6, 8)), {"enable_gqa": True}) for op in ("attention", "attention_lse")), *((op, ((4, 5, 8), (4, 0,
-    8), (4, 0, 8)), {"is_causal": True}) for op in ("attention", "attention_lse")), ("attention", ((5, 8), (6, 8), (6,
-    8)), {"precision": "ieee"}),
-]  # fmt: skip
+GATED = {"weight_gate": (4, 3), "weight_up": (4, 3), "bias_gate": (4,)}
+EMPTY = [
+    *(("matmul", {"a": a, "b": b}, {}) for a, b in (((0, 3), (3, 4)), ((2, 0), (0, 3)))),
+    ("linear", {"input": (2, 0, 3), "weight": (4, 3), "bias": (4,)}, {"activation": "gelu"}),
+    ("gated_linear", {"input": (2, 0, 3), **GATED}, {}),
+    *((op, {"input": (2, 0, 3)}, {"dim": [1]}) for op in ("sum", "mean", "logsumexp")),
+    *((op, {"input": (0, 4)}, {"dim": -1, "dtype": torch.float64}) for op in ("softmax", "log_softmax")),
+    *(("topk_softmax", {"input": (0, 4)}, {"k": k, "dtype": torch.float64}) for k in (0, 4)),
+    *((op, {"query": (4, 5, 8), "key": (4, 0, 8), "value": (4, 0, 8)}, {}) for op in ("attention", "attention_lse")),
+]
+# Of the others: tests/test_layouts.py.
+FAKES = [op for op in OPERATORS if not op.startswith(("linear_", "attention_varlen", "attention_with"))]
 
 
-def of(op: str, cases: list[tuple]) -> list[tuple]:
-    return [case[1:] for case in cases if case[0] == op]
-
-
-@pytest.mark.parametrize("op", dict.fromkeys(op for op, *_ in CASES))
+@pytest.mark.parametrize("op", FAKES)
 def test_fake_has_the_real_metadata(op: str, device: torch.device) -> None:
-    raw, kinds = (
-        getattr(torch.ops.xgemm, op),
-        itertools.product((lambda x: x, transposed, sliced), (torch.float32, torch.bfloat16)),
-    )
-    for (shapes, kwargs), (layout, dtype) in itertools.product(of(op, CASES), kinds):
-        args = [randn(*s, dtype=dtype, device=device) for s in shapes]
-        args = [layout(a) if a.dim() > 1 else a for a in args]
-        expected = metadata(raw(*args, **kwargs))
+    raw, cases = getattr(torch.ops.xgemm, op), cases_of(op) + [case[1:] for case in EMPTY if case[0] == op]
+    kinds = itertools.product((lambda x: x, transposed, sliced), (torch.float32, torch.bfloat16))
+    for (shapes, options), (layout, dtype) in itertools.product(cases, kinds):
+        args = {name: make(name, shape, dtype, device) for name, shape in shapes.items()}
+        args = {name: layout(x) if x.dim() > 1 else x for name, x in args.items()}
+        expected = metadata(raw(**args, **options))
         with FakeTensorMode() as mode:
-            assert metadata(raw(*(mode.from_tensor(a) for a in args), **kwargs)) == expected, (args, kwargs)
-        on_meta = metadata(raw(*(a.to("meta") for a in args), **kwargs))
-        assert [m[:3] for m in on_meta] == [m[:3] for m in expected], (args, kwargs)
+            fakes = {name: mode.from_tensor(x) for name, x in args.items()}
+            assert metadata(raw(**fakes, **options)) == expected, (args, options)
+        on_meta = metadata(raw(**{name: x.to("meta") for name, x in args.items()}, **options))
+        assert [m[:3] for m in on_meta] == [m[:3] for m in expected], (args, options)
 
 
 @pytest.mark.parametrize("op", ["sum", "amax", "amin", "argmax", "logsumexp"])
@@ -104,37 +91,19 @@ def test_opcheck(call: Call, device: torch.device) -> None:
         torch.library.opcheck(call.raw, call.args(device, dtype), call.kwargs)
 
 
-ENDS, LENGTHS = torch.tensor([0, 3, 5], dtype=torch.int32), torch.tensor([7, 2], dtype=torch.int32)
-TABLE = torch.tensor([[2, 0], [1, 1]], dtype=torch.int32)
+@pytest.mark.parametrize("op", OPERATORS)
+def test_opcheck_with_options(op: str, device: torch.device) -> None:
+    for shapes, options in cases_of(op)[-3:]:
+        given = {name: make(name, shape, torch.float64, device) for name, shape in shapes.items()}
+        torch.library.opcheck(getattr(torch.ops.xgemm, op), (), given | options)
 
 
-@pytest.mark.parametrize(
-    ("op", "args", "kwargs"),
-    [
-        ("linear", [(4, 3), (5, 3), (5,)], {"activation": "silu", "residual": (4, 5)}),
-        ("gated_linear", [(4, 3), (5, 3), (5, 3), (5,)], {"activation": "gelu", "bias_up": (5,)}),
-        ("attention", [(2, 4, 5, 8), (2, 2, 6, 8), (2, 2, 6, 8)], {"attn_mask": (5, 6), "enable_gqa": True}),
-        ("attention_lse", [(2, 4, 5, 8)] * 3, {"is_causal": True, "scale": 0.2, "causal_alignment": "bottom_right"}),
-        ("attention", [(2, 4, 5, 8)] * 3, {"window": [2, 1], "softcap": 3.0, "sinks": (4,), "precision": "high"}),
-        (
-            "attention_varlen",
-            [(5, 4, 8), (3, 4, 2, 8), (3, 4, 2, 6), ENDS, None, 3, 8],
-            {"block_table": TABLE, "seqused_k": LENGTHS, "sinks": (4,), "is_causal": True},
-        ),
-        (
-            "attention_with_cache_lse",
-            [(2, 3, 4, 8), (3, 4, 2, 8), (3, 4, 2, 6), LENGTHS],
-            {"block_table": TABLE, "key": (2, 1, 2, 8), "value": (2, 1, 2, 6), "window": [2, 0]},
-        ),
-    ],
-)
-def test_opcheck_with_options(op: str, args, kwargs, device: torch.device) -> None:
-    def made(value: object) -> object:
-        value = randn(*value) if isinstance(value, tuple) else value
-        return value.to(device) if isinstance(value, torch.Tensor) else value
-
-    kwargs = {name: made(value) for name, value in kwargs.items()}
-    torch.library.opcheck(getattr(torch.ops.xgemm, op), tuple(map(made, args)), kwargs)
+def test_opcheck_of_appending(device: torch.device) -> None:
+    shapes = {"query": (2, 3, 4, 8), "key_cache": (3, 4, 2, 8), "value_cache": (3, 4, 2, 8), "cache_seqlens": (2,)}
+    shapes |= {"block_table": (2, 2), "key": (2, 1, 2, 8), "value": (2, 1, 2, 8)}
+    given = {name: make(name, shape, torch.float32, device) for name, shape in shapes.items()}
+    for op in (torch.ops.xgemm.attention_with_cache, torch.ops.xgemm.attention_with_cache_lse):
+        torch.library.opcheck(op, (), given | {"window": [2, 0]})
 
 
 # ---- compile and export ----------------------------------------------------------------------------------------------
@@ -278,11 +247,9 @@ def test_a_package_of_aotinductor(strict: bool, tmp_path: Path) -> None:
     program = torch.export.export(model, (x, tokens, kept(22)), strict=strict)
     run = program.module()
     if not strict:  # a package of one of the two is enough
-        package = torch._inductor.aoti_compile_and_package(
-            program,
-            package_path=str(tmp_path / "model.pt2"),
-            inductor_configs={"aot_inductor.precompile_headers": False},  # for one package it does not pay
-        )
+        options = {"aot_inductor.precompile_headers": False}  # for one package it does not pay
+        path = str(tmp_path / "model.pt2")
+        package = torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=options)
         run = torch._inductor.aoti_load_package(package)
     for count in (22, 7, 1, 0):
         for found, expected in zip(run(x, tokens, kept(count)), model(x, tokens, kept(count)), strict=True):

@@ -2,12 +2,14 @@
 
 import inspect
 import itertools
+import random
 import re
 
 import pytest
 import torch
 from common import FLOATING, randn
 from flash_conventions import flash_logsumexp, reference
+from sequences import ends, in_pages, int32
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import torch_ext.flash_attn as fa2
@@ -15,14 +17,8 @@ import torch_ext.flash_attn_interface as fa3
 
 TOLERANCES = {torch.float64: 1e-11, torch.float32: 2e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 OPTIONS = [
-    {},
-    {"causal": True},
-    {"softmax_scale": 0.3},
-    {"window_size": (5, 3)},
-    {"window_size": (-1, 2)},
-    {"window_size": (4, -1)},
-    {"causal": True, "window_size": (6, 9)},
-    {"causal": True, "softcap": 5.0},
+    *({}, {"causal": True}, {"softmax_scale": 0.3}, {"window_size": (5, 3)}, {"window_size": (-1, 2)}),
+    *({"window_size": (4, -1)}, {"causal": True, "window_size": (6, 9)}, {"causal": True, "softcap": 5.0}),
 ]
 
 
@@ -33,11 +29,7 @@ def inputs(device, dtype=torch.float32, *, b=2, sq=19, sk=19, h=4, hk=4, d=24, d
 
 def expected(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0):
     output, logsumexp = reference(
-        *(t.transpose(1, 2) for t in (q, k, v)),
-        scale=softmax_scale,
-        causal=causal,
-        window=window_size,
-        softcap=softcap,
+        *(t.transpose(1, 2) for t in (q, k, v)), scale=softmax_scale, causal=causal, window=window_size, softcap=softcap
     )
     return output.transpose(1, 2), logsumexp
 
@@ -196,27 +188,6 @@ def test_bad_tensors() -> None:
 QUERIES, KEYS = [3, 0, 9, 1], [5, 4, 7, 0]
 
 
-def ends(lengths: list[int], device: torch.device | str) -> torch.Tensor:
-    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=device)
-
-
-def int32(numbers: list, device: torch.device | str) -> torch.Tensor:
-    return torch.tensor(numbers, dtype=torch.int32, device=device)
-
-
-def paged(x: torch.Tensor, lengths: list[int], page: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Packed rows as pages in any order, NaN behind a sequence's last row, and their table."""
-    counts = [-(-n // page) for n in lengths]
-    order = torch.randperm(sum(counts)).tolist()
-    pages = x.new_full((sum(counts), page, *x.shape[1:]), torch.nan)
-    table = int32([[-1] * max(counts)] * len(lengths), x.device)
-    for i, rows in enumerate(x.split(lengths)):
-        for j, piece in enumerate(rows.split(page) if lengths[i] else ()):
-            table[i, j] = order.pop()
-            pages[table[i, j], : len(piece)] = piece
-    return pages, table
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_packed_sequences(device: torch.device, options: dict) -> None:
     q, k, v = (randn(sum(n), h, 24, device=device) for n, h in ((QUERIES, 6), (KEYS, 2), (KEYS, 2)))
@@ -240,8 +211,7 @@ def test_packed_sequences(device: torch.device, options: dict) -> None:
     own = fa2.flash_attn_varlen_func(k, k, v, *offsets[1:2] * 2, *offsets[3:] * 2, **options)
     torch.testing.assert_close(packed, own, rtol=0, atol=1e-6)
 
-    pages, table = paged(kv, KEYS, 4)
-    keys, values = pages.unbind(2)
+    (keys, values), table = in_pages([x.unbind(1) for x in kv.split(KEYS)], 4, 2, random.Random(sum(KEYS)))
     check(fa2.flash_attn_varlen_func(q, keys, values, *offsets, block_table=table, **options), output, q.dtype)
     packed = {"cache_seqlens": int32(KEYS, device), "cu_seqlens_q": offsets[0], "max_seqlen_q": offsets[2]}
     check(fa3.flash_attn_with_kvcache(q, keys, values, page_table=table, **packed, **options), output, q.dtype)
@@ -263,8 +233,7 @@ def test_caches(device: torch.device, new: int, options: dict) -> None:
     for module, table in itertools.product((fa2, fa3), (False, True)):
         keys, values, where = caches[0].clone(), caches[1].clone(), {}
         if table:
-            pages, names = paged(torch.stack(caches, 2).flatten(0, 1), [rows] * 3, 4)
-            keys, values = (x.clone() for x in pages.unbind(2))
+            (keys, values), names = in_pages(list(zip(*caches, strict=True)), 4, rows // 4, random.Random(new))
             where = {"block_table" if module is fa2 else "page_table": names}
         actual, logsumexp = module.flash_attn_with_kvcache(
             q, keys, values, **appended, cache_seqlens=used, **where, return_softmax_lse=True, **options

@@ -9,38 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from calls import CALLS, Call, name
-from common import randn
+from common import Recorder, randn
 
 import torch_ext
 from torch_ext import functional
 
 
-class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
-    """Records the arguments of every xgemm operator that runs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[str, tuple, dict]] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "xgemm":
-            self.seen.append((func._schema.name, args, kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-
-def function(call: Call):
-    return getattr(torch_ext, call.op.removesuffix("_lse"))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("call", CALLS, ids=name)
 def test_agrees_with_torch(call: Call, device: torch.device, dtype: torch.dtype) -> None:
-    args = call.args(device, dtype)
-    kwargs = call.kwargs | ({"return_lse": True} if call.op.endswith("_lse") else {})
-    results = []
+    args, results = call.args(device, dtype), []
     for context in (torch.enable_grad, torch.no_grad, torch.inference_mode):
         with context():
-            results.append(function(call)(*args, **kwargs))
+            results.append(call.function(*args, **call.kwargs))
     expected = call.torch_op(*args, **call.kwargs)
     tolerance = {"rtol": 1.6e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(results[0], expected, **tolerance)
@@ -79,14 +60,13 @@ def test_calls_keep_no_memory() -> None:
     gc.freeze()  # skips existing objects: 100 collections in a whole test run take a minute
     for call in CALLS:
         args = call.args(torch.device("cpu"), torch.float32)
-        kwargs = call.kwargs | (
-            {"precision": "ieee"} if "precision" in inspect.signature(function(call)).parameters else {}
-        )
+        has_precision = "precision" in inspect.signature(call.function).parameters
+        kwargs = call.kwargs | ({"precision": "ieee"} if has_precision else {})
         held = []
         with torch.inference_mode():
             for count in (20, 200):
                 for _ in range(count):
-                    function(call)(*args, **kwargs)
+                    call.function(*args, **kwargs)
                 gc.collect()
                 held.append(mallinfo().fields[7])  # uordblks: bytes that malloc has given out
         assert held[1] - held[0] < 200 * 24, call.op
@@ -106,18 +86,13 @@ def test_every_operator_has_a_documented_function() -> None:
 @pytest.mark.parametrize(
     ("op", "parameters"),
     [
-        ("addmm", ["input", "mat1", "mat2", "beta", "alpha"]),
-        ("linear", ["input", "weight", "bias"]),
-        ("sum", ["input", "dim", "keepdim", "dtype"]),
-        ("mean", ["input", "dim", "keepdim", "dtype"]),
-        ("amax", ["input", "dim", "keepdim"]),
-        ("amin", ["input", "dim", "keepdim"]),
-        ("argmax", ["input", "dim", "keepdim"]),
-        ("argmin", ["input", "dim", "keepdim"]),
+        *(("addmm", ["input", "mat1", "mat2", "beta", "alpha"]), ("linear", ["input", "weight", "bias"])),
+        *(("sum", ["input", "dim", "keepdim", "dtype"]), ("mean", ["input", "dim", "keepdim", "dtype"])),
+        *(("amax", ["input", "dim", "keepdim"]), ("amin", ["input", "dim", "keepdim"])),
+        *(("argmax", ["input", "dim", "keepdim"]), ("argmin", ["input", "dim", "keepdim"])),
         ("logsumexp", ["input", "dim", "keepdim"]),
         ("cross_entropy", ["input", "target", "ignore_index", "reduction", "label_smoothing"]),
-        ("softmax", ["input", "dim", "dtype"]),
-        ("log_softmax", ["input", "dim", "dtype"]),
+        *(("softmax", ["input", "dim", "dtype"]), ("log_softmax", ["input", "dim", "dtype"])),
         ("scaled_masked_softmax", ["input", "mask", "scale", "dim"]),
         ("topk_softmax", ["input", "k", "dim", "renormalize", "dtype"]),
         ("attention", ["query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"]),
@@ -143,7 +118,7 @@ def test_precision_follows_torch(setting: str) -> None:
     finally:
         torch.set_float32_matmul_precision("highest")
     # the dispatcher leaves out arguments that have their default
-    assert [kwargs.get("precision", "highest") for _, _, kwargs in recorder.seen] == [*[setting] * 5, "ieee", "ieee"]
+    assert [call.kwargs.get("precision", "highest") for call in recorder.ours] == [*[setting] * 5, "ieee", "ieee"]
 
 
 def test_precision_set_per_backend() -> None:
@@ -155,7 +130,7 @@ def test_precision_set_per_backend() -> None:
             torch_ext.matmul(randn(3, 3), randn(3, 3))
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
-    assert recorder.seen[0][2] == {"precision": "high"}
+    assert recorder.ours[0].kwargs == {"precision": "high"}
 
 
 @pytest.mark.parametrize("setting", ["high", "medium"])

@@ -254,11 +254,8 @@ def test_bits_that_seldom_differ_are_found_by_repeats(monkeypatch: pytest.Monkey
 def test_missing_nan_and_inf_are_found() -> None:
     case = Case("sum", {}, torch.sum)
     exact = torch.tensor([1.0, torch.nan, torch.inf, -torch.inf], dtype=torch.float64)
-    for wrong in (
-        [1, 2, torch.inf, -torch.inf],
-        [1, torch.nan, 3e38, -torch.inf],
-        [1, torch.nan, torch.inf, torch.inf],
-    ):
+    wrongs = [1, 2, torch.inf, -torch.inf], [1, torch.nan, 3e38, -torch.inf], [1, torch.nan, torch.inf, torch.inf]
+    for wrong in wrongs:
         assert not compare(case, torch.tensor(wrong, dtype=torch.float32), exact, Bound(1e-6), None).ok
     assert compare(case, exact.float(), exact, Bound(1e-6), None).ok
     big = torch.tensor([3.5e38, 1.0], dtype=torch.float64)  # beyond fp32

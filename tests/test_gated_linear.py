@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from common import FLOATING, LAYOUTS, assert_as_good_as, check_replays, poison, randn, torchs_on
-from test_linear import ACTIVATIONS
+from common import ACTIVATIONS, FLOATING, LAYOUTS, assert_as_good_as, check_replays, poison, randn, torchs_on
 
 gated_linear = torch.ops.xgemm.gated_linear
 Tensors = tuple[torch.Tensor | None, ...]
@@ -227,9 +226,7 @@ def test_cuda_graph(dtype: torch.dtype) -> None:
     ("dtype", "kernel"),
     [
         *((dtype, kernel) for dtype in (torch.bfloat16, torch.float32) for kernel in ("wgmma_128x128", "simt_64x64")),
-        (torch.bfloat16, "wgmma_128x256"),
-        (torch.float16, "wgmma_64x64"),
-        (torch.float64, "simt_16x128"),
+        *((torch.bfloat16, "wgmma_128x256"), (torch.float16, "wgmma_64x64"), (torch.float64, "simt_16x128")),
         (torch.float64, "gemv"),
     ],
     ids=str,

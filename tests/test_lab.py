@@ -14,7 +14,7 @@ from benchmarks import lab as runner
 from benchmarks import results
 from tools import lab_drawings
 from torch_ext.lab import __main__ as lab_command
-from torch_ext.lab import calculators, experiments, measure
+from torch_ext.lab import attention, calculators, experiments, measure
 
 lab = torch.ops.xgemm_lab
 
@@ -156,12 +156,8 @@ def test_calculators_take_numbers_of_ones_own(command, expected, capsys):
 
 
 def test_commands_say_what_they_need(capsys):
-    for command in (
-        "occupancy --threads 2000",
-        "occupancy --threads 0",
-        "quantisation --tile 8 8",
-        "little --gpu none",
-    ):
+    commands = "occupancy --threads 2000", "occupancy --threads 0", "quantisation --tile 8 8", "little --gpu none"
+    for command in commands:
         with pytest.raises(SystemExit):
             lab_command.main(command.split())
     with pytest.raises(SystemExit):
@@ -225,3 +221,19 @@ def test_window_reference_is_a_zero_padded_convolution():
         x = torch.randn(n, dtype=torch.float64)
         padded = torch.nn.functional.pad(x, (window // 2, window // 2))
         torch.testing.assert_close(experiments.window_reference(x, window), padded.unfold(0, window, 1).sum(1))
+
+
+def test_attention_reference_is_sdpa():
+    for causal in (False, True):
+        q, k, v = (x.double() for x in heads(3, 37, 64, 2))
+        reference, scale = attention.attention_reference(q, k, v, causal)
+        torch.testing.assert_close(
+            reference, torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        )
+        torch.testing.assert_close(
+            scale, torch.nn.functional.scaled_dot_product_attention(q, k, v.abs(), is_causal=causal)
+        )
+        out = reference.bfloat16()
+        assert attention.attention_error(out, reference, scale) <= 1
+        out[1, 2, 36, 5] += 0.1
+        assert attention.attention_error(out, reference, scale) > 1

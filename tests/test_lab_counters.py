@@ -38,14 +38,8 @@ def ncu(tmp_path, output: str, error: str = "") -> str:
 
 def test_reads_the_first_kernels_metrics(tmp_path):
     found = counters.count("parity_branch", ncu(tmp_path, OUTPUT))
-    assert found == {
-        "load_requests": 524288,
-        "load_sectors": 4194304,
-        "dram_bytes": 134.5e6,
-        "branches": 98304,
-        "dram_percent": 82.13,
-        "sectors_a_request": 8,
-    }
+    expected = {"load_requests": 524288, "load_sectors": 4194304, "dram_bytes": 134.5e6, "branches": 98304}
+    assert found == expected | {"dram_percent": 82.13, "sectors_a_request": 8}
 
 
 def test_refusals_say_why(tmp_path, monkeypatch):

@@ -29,30 +29,12 @@ from torch_ext.lab.experiment import Experiment
 H200 = device.KNOWN["H200"]
 # Small, and enough for the conclusion. Attention has 64 positions in all here (16384 take a CPU minutes).
 SIZES = {
-    "sgemm": [16, 48],
-    "tensor": [256],
-    "fp32": [256],
-    "reduction": [1 << 12, 1 << 14],
-    "reduction_grid": [1 << 12],
-    "transpose": [32, 33],
-    "softmax": [8, 64],
-    "attention": [16, 64],
-    "coalescing": [1 << 10],
-    "fma": [1 << 8],
-    "copy": [1 << 10],
-    "divergence": [1 << 10],
-    "first_launch": [1 << 10],
-    "coarsening": [1 << 11],
-    "privatisation": [1 << 10],
-    "tiling": [40],
-    "quantisation": [1],
-    "padding": [128],
-    "latency": [1 << 12, 1 << 14, 1 << 22],
-    "bandwidth": [1 << 12],
-    "scheduling": [1000],
-    "registers": [1 << 10],
-    "spilling": [1 << 8],
-    "roofline": [1 << 12],
+    **{"sgemm": [16, 48], "reduction": [1 << 12, 1 << 14], "transpose": [32, 33], "softmax": [8, 64]},
+    **{"attention": [16, 64], "latency": [1 << 12, 1 << 14, 1 << 22], "coarsening": [1 << 11], "tiling": [40]},
+    **{"quantisation": [1], "padding": [128], "scheduling": [1000]},
+    **{name: [1 << 8] for name in ("tensor", "fp32", "fma", "spilling")},
+    **{name: [1 << 10] for name in ("coalescing", "copy", "divergence", "first_launch", "privatisation", "registers")},
+    **{name: [1 << 12] for name in ("reduction_grid", "bandwidth", "roofline")},
 }
 
 

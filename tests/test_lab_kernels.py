@@ -161,12 +161,8 @@ def test_read_rate_reads_everything(level):
 
 @CUDA
 def test_pointer_chase_walks():
-    for lines, stride, steps, shared in (
-        (1, 1, 0, True),
-        (32, 32, 5, False),
-        (97, 4, 1000, True),
-        (5000, 32, 77, False),
-    ):
+    walks = (1, 1, 0, True), (32, 32, 5, False), (97, 4, 1000, True), (5000, 32, 77, False)
+    for lines, stride, steps, shared in walks:
         following = memory.cycle(lines, stride, "cuda")
         start = stride * (lines // 2)
         i, numbers = start, following.tolist()
@@ -221,12 +217,7 @@ def test_every_kernel_of_the_lab_has_a_name():
 def test_kernel_attributes():
     names = [f"sgemm {step}" for step in ladders.SGEMM_KERNELS] + ["softmax online4", "copy 8x1", "tiled dynamic 8"]
     names += [
-        "fma 16x64",
-        "parity branch",
-        "paths",
-        "vector_add vector4",
-        "histogram privatised",
-        "read shared",
+        *("fma 16x64", "parity branch", "paths", "vector_add vector4", "histogram privatised", "read shared"),
         "reduction v8_last_block",
     ]
     names += ["reduction v9_cooperative_groups", "transpose 04_swizzled"]

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from common import SANITIZED, componentwise_error, misaligned, poison, randn, runs_hopper_kernels, sanitized
-from lab_checks import CUDA, assert_sgemm, heads, message, needs_hopper
+from lab_checks import assert_sgemm, heads, message, needs_hopper
 
 from torch_ext.lab import attention, ladders, measure
 
 lab = torch.ops.xgemm_lab
+pytestmark = pytest.mark.cuda
 STEPS = range(1, 10)
 ATTENTION_STEPS = range(1, 8)
 VERSIONS = range(10)
@@ -18,7 +18,6 @@ SIZES += [(257, 127, 131), (3, 3, 431), (35, 79, 19), (129, 1, 33)]
 # ---- the SGEMM ladder -----------------------------------------------------------------------------------------------
 
 
-@CUDA
 @pytest.mark.parametrize("step", STEPS)
 def test_sgemm_ragged(step):
     for m, n, k in SIZES:
@@ -35,7 +34,6 @@ TENSOR_SHAPES = [(256, 256, 64), (512, 256, 448), (256, 768, 1024)]
 MANY_TILES = (256 * 11, 256 * 37, 320)  # more than the persistent step has blocks, in an odd number of groups
 
 
-@CUDA
 @pytest.mark.parametrize("step", range(9, 16))
 @pytest.mark.parametrize("m, n, k", sanitized([*TENSOR_SHAPES, MANY_TILES], *TENSOR_SHAPES))
 def test_tensor_gemm(step, m, n, k):
@@ -50,7 +48,6 @@ def test_tensor_gemm(step, m, n, k):
     assert torch.equal(out, lab.tensor_gemm(a, b, step=step))
 
 
-@CUDA
 def test_tensor_gemm_shapes_that_it_does_not_take():
     a = torch.ones(256, 64, device="cuda", dtype=torch.bfloat16)
     assert "multiples of 256, k of 64, all below 2^20, got [128, 64] and [256, 64]" in message(
@@ -62,7 +59,6 @@ def test_tensor_gemm_shapes_that_it_does_not_take():
 
 
 @pytest.mark.sanitize
-@CUDA
 @pytest.mark.parametrize("m, n, k", TENSOR_SHAPES)
 def test_fp32_gemm(m, n, k):
     """Each idea brings the error down: on rows of unequal magnitude, only scaled is fp32."""
@@ -80,7 +76,6 @@ def test_fp32_gemm(m, n, k):
     assert error["scaled"] < error["split"] / 4 and error["split"] < error["fp16"] / 2
 
 
-@CUDA
 def test_fp32_gemm_of_extreme_rows():
     """Scaled: any magnitude that fp32 has, rows of zeros too."""
     needs_hopper()
@@ -97,7 +92,6 @@ def test_fp32_gemm_of_extreme_rows():
 
 
 @pytest.mark.sanitize
-@CUDA
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_sgemm_misaligned(step, which):
@@ -108,7 +102,6 @@ def test_sgemm_misaligned(step, which):
     assert_sgemm(lab.sgemm(a, b, old, step=step, beta=1), a, b, 1, 1, old)
 
 
-@CUDA
 @pytest.mark.parametrize("step", STEPS)
 def test_sgemm_empty(step):
     for m, n in ((0, 3), (3, 0), (0, 0)):
@@ -119,7 +112,6 @@ def test_sgemm_empty(step):
     assert torch.equal(lab.sgemm(a, b, c, step=step, beta=2), 2 * c)
 
 
-@CUDA
 @pytest.mark.parametrize("step", STEPS)
 def test_sgemm_beta_zero_does_not_read_c(step):
     for n in (132, 131):
@@ -128,7 +120,6 @@ def test_sgemm_beta_zero_does_not_read_c(step):
         assert torch.equal(lab.sgemm(a, b, c, step=step, beta=0), lab.sgemm(a, b, step=step))
 
 
-@CUDA
 @pytest.mark.parametrize("step", STEPS)
 def test_sgemm_nan_stays_in_its_row_and_column(step):
     a, b = randn(133, 40, device="cuda"), randn(40, 136, device="cuda")
@@ -140,7 +131,6 @@ def test_sgemm_nan_stays_in_its_row_and_column(step):
     assert torch.equal(torch.isinf(c), torch.isinf(expected))
 
 
-@CUDA
 def test_sgemm_steps_give_the_same_bits():
     for m, n, k in [*SIZES, (300, 140, 75), (256, 384, 512)]:
         a, b, c = (randn(*shape, device="cuda") for shape in ((m, k), (k, n), (m, n)))
@@ -150,7 +140,6 @@ def test_sgemm_steps_give_the_same_bits():
                 assert torch.equal(lab.sgemm(a, b, c, step=step, alpha=-0.5, beta=beta), first), (m, n, k, step)
 
 
-@CUDA
 @pytest.mark.parametrize("step", STEPS)
 def test_sgemm_many_tiles_of_rows(step):
     """More row tiles than gridDim.y could count."""
@@ -158,7 +147,6 @@ def test_sgemm_many_tiles_of_rows(step):
     assert_sgemm(lab.sgemm(a, b, step=step), a, b)
 
 
-@CUDA
 @pytest.mark.parametrize("step", STEPS[1:])
 def test_sgemm_beyond_int32(step):
     n = 46400  # 46400^2 > 2^31 elements of C
@@ -173,7 +161,6 @@ def test_sgemm_beyond_int32(step):
 COUNTS = [1, 2, 31, 32, 33, 255, 256, 257, 511, 512, 513, 2047, 2048, 2049, 65535, 65537, 1_000_003]
 
 
-@CUDA
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("counts", sanitized([COUNTS, [1, 257, 65537]], [1, 257, 65537]), ids=["all", "few"])
 def test_reduce_float(version, counts):
@@ -187,7 +174,6 @@ def test_reduce_float(version, counts):
             assert torch.equal(s, lab.reduce_sum(y, version))
 
 
-@CUDA
 @pytest.mark.parametrize("version", VERSIONS)
 def test_reduce_int_wraps(version):
     grids = [(2, 1), (2, 32), (8, 3), (8, 32)] if version >= 6 else [()]  # loads, blocks
@@ -198,7 +184,6 @@ def test_reduce_int_wraps(version):
             assert s.dtype == torch.int32 and s.item() == x.sum(dtype=torch.int64).to(torch.int32).item(), n
 
 
-@CUDA
 @pytest.mark.parametrize("version", VERSIONS)
 def test_reduce_empty_nan_and_shape(version):
     poison("cuda", 1)
@@ -211,7 +196,6 @@ def test_reduce_empty_nan_and_shape(version):
     assert lab.reduce_sum(x, version).item() == float("inf")
 
 
-@CUDA
 @pytest.mark.parametrize("version", VERSIONS)
 def test_reduce_beyond_int32(version):
     x = torch.ones(2**31 + 7, dtype=torch.int32, device="cuda")
@@ -223,7 +207,6 @@ def test_reduce_beyond_int32(version):
 
 
 @pytest.mark.sanitize
-@CUDA
 @pytest.mark.parametrize("variant", ["naive", "tiled", "padded", "swizzled"])
 def test_transpose(variant):
     for shape in ((1, 1), (1, 1000), (1000, 1), (31, 33), (32, 64), (257, 129), (0, 3), (3, 0)):
@@ -233,7 +216,6 @@ def test_transpose(variant):
             assert torch.equal(lab.transpose(y, variant), x.mT)
 
 
-@CUDA
 def test_transpose_beyond_int32():
     x = randn(46400, 46401, device="cuda")
     for variant in ("naive", "swizzled"):
@@ -246,7 +228,6 @@ SHAPES = [(1, 1), (3, 2), (5, 31), (2, 255), (7, 256), (3, 257), (4, 1023), (2, 
 
 
 @pytest.mark.sanitize
-@CUDA
 @pytest.mark.parametrize("variant", ["naive", "safe", "online", "online4"])
 def test_softmax(variant):
     for rows, cols in SHAPES[2:8] if SANITIZED else SHAPES:  # a block a row
@@ -261,7 +242,6 @@ def test_softmax(variant):
         assert lab.softmax(torch.empty(shape, device="cuda"), variant).shape == shape
 
 
-@CUDA
 def test_softmax_naive_overflows_and_the_others_do_not():
     x = 100 + randn(3, 700, device="cuda")
     reference = torch.softmax(x.double(), -1)
@@ -270,7 +250,6 @@ def test_softmax_naive_overflows_and_the_others_do_not():
         assert componentwise_error(lab.softmax(x, variant), reference, reference) <= ladders.softmax_bound(700)
 
 
-@CUDA
 @pytest.mark.parametrize("variant", ["safe", "online", "online4"])
 @pytest.mark.parametrize("cols", [1, 5, 300, 3000])
 def test_softmax_special_values_as_torch(variant, cols):
@@ -295,19 +274,6 @@ def assert_attention(out, q, k, v, causal):
     assert attention.attention_error(out, *attention.attention_reference(q, k, v, causal)) <= 1
 
 
-def test_attention_reference_is_sdpa():
-    for causal in (False, True):
-        q, k, v = (x.double() for x in heads(3, 37, 64, 2))
-        reference, scale = attention.attention_reference(q, k, v, causal)
-        torch.testing.assert_close(reference, F.scaled_dot_product_attention(q, k, v, is_causal=causal))
-        torch.testing.assert_close(scale, F.scaled_dot_product_attention(q, k, v.abs(), is_causal=causal))
-        out = reference.bfloat16()
-        assert attention.attention_error(out, reference, scale) <= 1
-        out[1, 2, 36, 5] += 0.1
-        assert attention.attention_error(out, reference, scale) > 1
-
-
-@CUDA
 @pytest.mark.parametrize("step", ATTENTION_STEPS)
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("causal", sanitized([False, True], True), ids=["full", "causal"])
@@ -322,7 +288,6 @@ def test_attention(step, d, causal):
         assert torch.equal(out, lab.attention(q, k, v, step=step, is_causal=causal))
 
 
-@CUDA
 @pytest.mark.parametrize("step", ATTENTION_STEPS)
 def test_attention_of_large_scores_and_nan(step):
     """The maximum rises and falls by hundreds from tile to tile; a NaN key reaches the rows that see it alone."""
@@ -336,7 +301,6 @@ def test_attention_of_large_scores_and_nan(step):
     assert wrong[0, 1, 300:].all() and wrong.sum() == 400 * 64
 
 
-@CUDA
 def test_attention_memory_and_refused_inputs():
     """Step 01 takes s x s scores, the others nothing beside their result."""
     q, k, v = heads(4, 2048, 64, device="cuda")

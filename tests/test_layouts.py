@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
+from common import tuple_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -100,8 +101,7 @@ def tensors(dims: dict[str, str], chosen: dict[str, Layout], sizes: dict) -> dic
 
 
 def metadata(result: torch.Tensor | tuple[torch.Tensor, ...]) -> list[tuple]:
-    results = result if isinstance(result, tuple) else (result,)
-    return [(t.dtype, t.device.type, tuple(t.shape), t.stride()) for t in results]
+    return [(t.dtype, t.device.type, tuple(t.shape), t.stride()) for t in tuple_of(result)]
 
 
 def described(given: dict[str, torch.Tensor], options: dict) -> str:

@@ -1,22 +1,23 @@
 """torch.ops.xgemm.linear: activation(input @ weight^T + bias) + residual in one launch."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
-from common import FLOATING, LAYOUTS, assert_as_good_as, check_replays, componentwise_error, poison, randn, torchs_on
+from common import (
+    ACTIVATIONS,
+    FLOATING,
+    LAYOUTS,
+    assert_as_good_as,
+    check_replays,
+    componentwise_error,
+    poison,
+    randn,
+    torchs_on,
+)
 
 linear = torch.ops.xgemm.linear
-
-ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "none": lambda x: x,
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-}
 
 
 def torchs(

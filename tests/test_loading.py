@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import common
 import pytest
 import torch
 
@@ -19,14 +20,7 @@ ROOT = Path(torch_ext.__file__).parent.parent
 
 
 def run(code: str, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd="/",
-        env={"PYTHONPATH": str(path)},
-        timeout=120,
-    )
+    return common.run(sys.executable, "-c", code, cwd="/", env={"PYTHONPATH": str(path)}, timeout=120)
 
 
 def last_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -81,9 +75,7 @@ def test_source_folder_that_hides_the_installed_package(tmp_path: Path, monkeypa
 
 
 def report(package: Path) -> tuple[int, dict[str, str]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "torch_ext"], capture_output=True, text=True, cwd="/", env={"PYTHONPATH": str(package)}
-    )
+    done = common.run(sys.executable, "-m", "torch_ext", cwd="/", env={"PYTHONPATH": str(package)})
     assert done.stderr == ""
     return done.returncode, dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
 
@@ -170,11 +162,6 @@ def test_a_package_that_is_imported_again_works(how: str, when: str) -> None:
     if when == "used before":
         pytest.importorskip("transformers")
     tests = Path(__file__).parent
-    done = subprocess.run(
-        [sys.executable, tests / "imported_twice.py", how, when],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tests)]), "HF_HUB_OFFLINE": "1"},
-        timeout=600,
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tests)]), "HF_HUB_OFFLINE": "1"}
+    done = common.run(sys.executable, tests / "imported_twice.py", how, when, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from common import run
 
 from tools import machine_code
 from tools.find_nvcc import find_nvcc
@@ -77,51 +78,42 @@ CHANGED = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGED)
-def test_what_changes_a_digest(compile_code: Callable[..., Path], original: Path, change: str) -> None:
-    assert CHANGED[change] != SOURCE
-    assert digests(compile_code(CHANGED[change]))[0] != digests(original)[0]
-
-
-def test_what_changes_no_digest(compile_code: Callable[..., Path], original: Path) -> None:
-    """Also line information, other architectures in the file, the file's name."""
+def test_what_changes_a_digest(compile_code: Callable[..., Path], original: Path) -> None:
+    """Nor do line information, other architectures in the file, the file's name change one."""
     other = "-gencode=arch=compute_80,code=[sm_80,compute_80]"
     assert digests(compile_code(SAME, "-c", "-lineinfo", other, name="other.cu")) == digests(original)
+    for change, source in CHANGED.items():
+        assert source != SOURCE and digests(compile_code(source))[0] != digests(original)[0], change
+
+
+def result_file(file: Path, digest: str | None, *paths: str) -> Path:
+    """One of a run that knew its kernels' digest; "": of one that did not."""
+    document = {"sources": {"paths": paths, "sha256": "1" * 16}} | ({} if digest == "" else {"machine_code": digest})
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(document))
+    return file
 
 
 def test_result_files_out_of_date(original: Path, tmp_path: Path) -> None:
-    found = machine_code.kernels(original)
-    for folder, name, paths, digest in [
-        ("nvidia_h200", "matmul", ["csrc/device", "csrc/matmul"], machine_code.digest_of(found, ["csrc/matmul"])),
-        ("nvidia_h200", "lab_sgemm", ["csrc/lab/sgemm"], "0" * 16),
-        ("nvidia_h200", "old", ["csrc/matmul"], ""),
-        ("some_cpu", "matmul", ["csrc/matmul"], None),
-    ]:
-        document = {"sources": {"paths": paths, "sha256": "1" * 16}} | (
-            {} if digest == "" else {"machine_code": digest}
-        )
-        (tmp_path / folder).mkdir(exist_ok=True)
-        (tmp_path / folder / f"{name}.json").write_text(json.dumps(document))
-    lines = list(machine_code.out_of_date(found, tmp_path))
+    here, matmul = tmp_path / "nvidia_h200", digests(original)[0]
+    result_file(here / "matmul.json", matmul, "csrc/device", "csrc/matmul")
+    result_file(here / "lab_sgemm.json", "0" * 16, "csrc/lab/sgemm")
+    result_file(here / "old.json", "", "csrc/matmul")
+    result_file(tmp_path / "some_cpu" / "matmul.json", None, "csrc/matmul")
+    lines = list(machine_code.out_of_date(machine_code.kernels(original), tmp_path))
     assert [Path(line.split(":")[0]).stem for line in lines] == ["lab_sgemm", "old"]
     assert "0" * 16 in lines[0] and digests(original)[1] in lines[0]
 
 
 def test_kernels_beside_the_measured_ones(compile_code: Callable[..., Path], original: Path, tmp_path: Path) -> None:
-    found = machine_code.kernels(original)
-    file = tmp_path / "nvidia_h200" / "matmul.json"
-    file.parent.mkdir()
-    measured = machine_code.digest_of(found, ["csrc/matmul"])
-    file.write_text(json.dumps({"sources": {"paths": ["csrc/matmul"], "sha256": "1" * 16}, "machine_code": measured}))
-    more = machine_code.kernels(compile_code(CHANGED["one kernel more"]))
-    changed = machine_code.kernels(compile_code(CHANGED["a literal"]))
-    assert len(list(machine_code.out_of_date(more, tmp_path))) == 1  # out of date without a record
+    measured = digests(original)[0]
+    file = result_file(tmp_path / "nvidia_h200" / "matmul.json", measured, "csrc/matmul")
+    sources = (SOURCE, CHANGED["one kernel more"], CHANGED["a literal"])
+    found, more, changed = (machine_code.kernels(compile_code(source)) for source in sources)
+    assert list(machine_code.out_of_date(more, tmp_path))  # without a record
     for library in (found, more):  # the second adds nothing and keeps the record
         machine_code.record(library, tmp_path)
-        assert not list(machine_code.out_of_date(more, tmp_path)) and not list(
-            machine_code.out_of_date(found, tmp_path)
-        )
-        assert len(list(machine_code.out_of_date(changed, tmp_path))) == 1
+        assert [len(list(machine_code.out_of_date(now, tmp_path))) for now in (more, found, changed)] == [0, 0, 1]
     file.write_text(file.read_text().replace(measured, "2" * 16))
     machine_code.record(more, tmp_path)
     assert json.loads((tmp_path / machine_code.RECORD).read_text()) == {}
@@ -129,9 +121,8 @@ def test_kernels_beside_the_measured_ones(compile_code: Callable[..., Path], ori
 
 def test_compare_names_the_kernels_that_differ(compile_code: Callable[..., Path], original: Path) -> None:
     def compare(other: Path) -> tuple[int, list[str]]:
-        command = [sys.executable, ROOT / "tools" / "machine_code.py", "--library", original, "--compare", other]
-        run = subprocess.run(command, capture_output=True, text=True)  # -S: no packages
-        return run.returncode, run.stdout.splitlines()
+        done = run(sys.executable, ROOT / "tools" / "machine_code.py", "--library", original, "--compare", other)
+        return done.returncode, done.stdout.splitlines()
 
     assert compare(original) == (0, [])
     other = compile_code(SOURCE.replace("naive", "first").replace("*= 3", "*= 4"))
@@ -155,6 +146,5 @@ def test_the_library_and_its_result_files() -> None:
         assert re.fullmatch(r"[0-9a-f]{16}", json.loads(path.read_text())["machine_code"]), path
     if not machine_code.machine_code(["csrc"]):
         pytest.skip("built without kernels for sm_90a")
-    command = [sys.executable, ROOT / "tools" / "machine_code.py", "--check"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert all(re.match(r"benchmarks/results/nvidia_\w+/\w+\.json: ", line) for line in run.stdout.splitlines())
+    done = run(sys.executable, ROOT / "tools" / "machine_code.py", "--check", timeout=60, check=True)
+    assert all(re.match(r"benchmarks/results/nvidia_\w+/\w+\.json: ", line) for line in done.stdout.splitlines())

@@ -99,14 +99,8 @@ def test_every_product_has_a_plan(plan: Ask, names: Ask) -> None:
     for _ in range(100):
         layout, batch = draw.choice(["nn", "nt", "tn", "tt"]), draw.choice([1, 1, 1, size(7)])
         more = draw.choice([{}, {}, {"offset": 8}, {"offset_b": 8}, {"sm_count": 114}, {"major": 8, "sm_count": 108}])
-        for dtype, precision in [
-            (F32, HIGHEST),
-            (F32, IEEE),
-            (F32, HIGH),
-            (F32, MEDIUM),
-            (F16, HIGHEST),
-            (F64, HIGHEST),
-        ]:
+        modes = (F32, HIGHEST), (F32, IEEE), (F32, HIGH), (F32, MEDIUM), (F16, HIGHEST), (F64, HIGHEST)
+        for dtype, precision in modes:
             question = product(size(14), size(14), size(15), batch, layout, dtype=dtype, precision=precision, **more)
             assert str(plan(**question)).split()[0] in known, question
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from common import misaligned, poison, randn, sliced, tile_names, transposed
+from common import ACTIVATIONS, misaligned, poison, randn, sliced, tile_names, transposed
 from matmul_tiles import check_batches, check_graph, check_nan_and_inf, small_cases
 from test_matmul import check, forced, matmul
 
@@ -73,13 +73,7 @@ def test_what_is_fused(tile: str, n: int) -> None:
     residual, c = randn(3, 70, n, dtype=F64, device="cuda"), randn(n, 70, dtype=F64, device="cuda").mT
     ops, product = torch.ops.xgemm, x @ w.mT
     with forced(tile):
-        for name, torchs in (
-            ("none", lambda t: t),
-            ("relu", torch.relu),
-            ("gelu", torch.nn.functional.gelu),
-            ("gelu_tanh", lambda t: torch.nn.functional.gelu(t, approximate="tanh")),
-            ("silu", torch.nn.functional.silu),
-        ):
+        for name, torchs in ACTIVATIONS.items():
             out = ops.linear(x, w, bias, activation=name, residual=residual)
             torch.testing.assert_close(out, torchs(product + bias) + residual, rtol=1e-12, atol=1e-11)
         out = ops.addmm(c, x[0], w.mT, beta=0.5, alpha=2.0)

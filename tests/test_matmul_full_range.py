@@ -171,10 +171,6 @@ def test_small_case_of_all_that_recomputes() -> None:
     a[3], b[:, 77] = spread(1, 200)[0], spread(200, 1)[:, 0]
     a[4], a[4, 5] = spread(1, 200)[0], 1.2345e-37
     with forced("wgmma"):
-        for left, right in [
-            (a, b),
-            (a, transposed(b)),
-            (spread(70, 200), spread(200, 140)),
-            (a * 1e-20, spread(200, 140)),
-        ]:
+        pairs = (a, b), (a, transposed(b)), (spread(70, 200), spread(200, 140)), (a * 1e-20, spread(200, 140))
+        for left, right in pairs:
             check("small", left, right)

@@ -70,9 +70,7 @@ def test_what_is_fused_has_the_bits_of_wgmma(dtype: torch.dtype, n: int) -> None
         outs += [linear(x, w, bias), linear(x, w, activation="gelu"), linear(x.mT.contiguous().mT, w)]
         return [
             *outs,
-            addmm(c, x[0], w.mT, beta=0.5, alpha=2.0),
-            addmm(c, x[0], w.mT, beta=0.0),
-            addmm(bias, x[1], w.mT),
+            *(addmm(c, x[0], w.mT, beta=0.5, alpha=2.0), addmm(c, x[0], w.mT, beta=0.0), addmm(bias, x[1], w.mT)),
         ]
 
     with forced("wgmma"):

@@ -160,20 +160,15 @@ def test_unknown_names_force_nothing_unsafe(plan: Ask) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(
-    m=size,
-    n=size,
-    k=st.integers(0, 1 << 22),
-    batch=st.integers(1, 3000),
-    dtype=st.sampled_from([F32, F64]),
-    sm_count=st.integers(1, 200),
+    st.tuples(size, size, st.integers(0, 1 << 22), st.integers(1, 3000)),
+    *(st.sampled_from([F32, F64]), st.integers(1, 200)),
 )
 def test_the_order_of_additions_depends_on_n_and_k_alone(
-    plan: Ask, m: int, n: int, k: int, batch: int, dtype: int, sm_count: int
+    plan: Ask, product: tuple[int, ...], dtype: int, sm_count: int
 ) -> None:
-    here, alone = (
-        plan(Problem(m, n, k, batch, dtype, sm_count=sm_count, batch_invariant=True)),
-        plan(Problem(1, n, k, batch_invariant=True)),
-    )
+    m, n, k, batch = product
+    here = plan(Problem(*product, dtype, sm_count=sm_count, batch_invariant=True))
+    alone = plan(Problem(1, n, k, batch_invariant=True))
     assert (here.chunk, here.chunks) == (alone.chunk, alone.chunks)
     assert 1 <= here.chunks <= 32  # the most that a block of gemv holds
     assert (here.chunks - 1) * here.chunk < max(k, 1) <= here.chunks * here.chunk
@@ -325,18 +320,13 @@ def test_a_prepared_weight_costs_no_pass_over_it(plan: Ask, choice: Callable[...
 
 @settings(max_examples=300, deadline=None)
 @given(
-    m=size,
-    n=size,
-    k=st.integers(1, 1 << 18),
-    batch=st.integers(1, 100),  # CUDA cores take more than 2^31 tiles
-    dtype=st.sampled_from([F16, BF16]),
-    k_major=st.booleans(),
-    gated=st.booleans(),
-    batch_invariant=st.booleans(),
+    st.tuples(size, size, st.integers(1, 1 << 18), st.integers(1, 100)),  # CUDA cores take more than 2^31 tiles
+    *(st.sampled_from([F16, BF16]), st.booleans(), st.booleans(), st.booleans()),
 )
 def test_splits_of_half_precision(
-    plan: Ask, m: int, n: int, k: int, batch: int, dtype: int, k_major: bool, gated: bool, batch_invariant: bool
+    plan: Ask, product: tuple[int, ...], dtype: int, k_major: bool, gated: bool, batch_invariant: bool
 ) -> None:
+    m, n, k, batch = product
     b = (1, k) if k_major else (n, 1)
     here = plan(Problem(m, n, k, batch, dtype, b=b, gated=gated, batch_invariant=batch_invariant)).tensor
     if here is None:
@@ -387,47 +377,29 @@ MODES = [(F32, HIGHEST), (F32, HIGH), (F32, MEDIUM), (F32, IEEE), (F16, HIGHEST)
 
 @settings(max_examples=400, deadline=None)
 @given(
-    m=size,
-    n=size,
-    k=st.integers(1, 1 << 16),
-    batch=st.integers(1, 100),
-    major=st.sampled_from([8, 9, 12]),
-    mode=st.sampled_from(MODES),
-    gated=st.booleans(),
-    sm_count=st.sampled_from([66, 114, 132]),
-    data=st.data(),
+    st.tuples(size, size, st.integers(1, 1 << 16), st.integers(1, 100)),
+    *(st.sampled_from(MODES), st.booleans(), st.sampled_from([8, 9, 12]), st.sampled_from([66, 114, 132]), st.data()),
 )
 def test_batch_invariant_orders_depend_on_n_k_and_dtype_alone(
     choice: Callable[..., str],
-    m: int,
-    n: int,
-    k: int,
-    batch: int,
-    major: int,
+    product: tuple[int, ...],
     mode: tuple[int, int],
     gated: bool,
+    major: int,
     sm_count: int,
     data: st.DataObject,
 ) -> None:
     """Not on rows, batch, strides and alignment of either operand."""
-    dtype, precision = mode
+    (m, n, k, batch), (dtype, precision) = product, mode
+    options = {"dtype": dtype, "precision": precision, "gated": gated, "sm_count": sm_count, "major": major}
     of_a = st.sampled_from([(k, 1), (1, m), (1, 27), (0, 1), (0, 0), (1, 0), (0, 27), (k + 1, 1)])
     of_b = st.sampled_from([(n, 1), (1, k), (n + 3, 1), (1, k + 5), (2, 2 * k + 1), (0, 1)])
     offset = st.integers(0, 4)
 
     def ask(*sizes: int) -> str:
-        return choice(
-            *sizes,
-            strides=(data.draw(of_a), data.draw(of_b)),
-            offset=data.draw(offset) * SIZE[dtype],
-            offset_b=data.draw(offset) * SIZE[dtype],
-            dtype=dtype,
-            precision=precision,
-            gated=gated,
-            sm_count=sm_count,
-            major=major,
-            batch_invariant=True,
-        )
+        offsets = {name: data.draw(offset) * SIZE[dtype] for name in ("offset", "offset_b")}
+        strides = data.draw(of_a), data.draw(of_b)
+        return choice(*sizes, strides=strides, **offsets, **options, batch_invariant=True)
 
     here, alone = ask(m, n, k, batch), ask(1, n, k, 1)
     assert order_of(here) == order_of(alone), f"{here}\n{alone}"

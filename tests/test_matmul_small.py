@@ -4,17 +4,9 @@ import math
 
 import pytest
 import torch
-from common import misaligned, poison, randn, sliced, transposed
+from common import ACTIVATIONS, misaligned, poison, randn, sliced, transposed
 from matmul_tiles import check_batches, check_graph, check_nan_and_inf, layouts
-from test_matmul import (
-    DIRECT_TILES,
-    assert_special_as,
-    check,
-    forced,
-    has_wgmma,
-    matmul,
-    worse_than_sgemm,
-)
+from test_matmul import DIRECT_TILES, assert_special_as, check, forced, has_wgmma, matmul, worse_than_sgemm
 
 SLICED = ["sliced_32x32", "sliced_32x64"]
 APART = [f"{tile}_apart" for tile in SLICED]  # one tile per warp, at any K; only forced
@@ -99,9 +91,7 @@ def test_what_is_fused(kernel: str) -> None:
         with forced(kernel):
             for activation in ("none", "gelu", "relu"):
                 out = torch.ops.xgemm.linear(x, w, bias, activation=activation, residual=residual)
-                wanted = exact + bias.double()
-                if activation != "none":
-                    wanted = getattr(torch.nn.functional, activation)(wanted)
+                wanted = ACTIVATIONS[activation](exact + bias.double())
                 torch.testing.assert_close(out.double(), wanted + residual.double(), rtol=1e-5, atol=1e-6 * k)
             out = torch.ops.xgemm.addmm(c, x, w.mT, beta=0.5, alpha=2.0)
             torch.testing.assert_close(out.double(), 2 * exact + 0.5 * c.double(), rtol=1e-5, atol=1e-6 * k)

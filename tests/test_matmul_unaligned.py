@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from common import poison, randn
+from common import ACTIVATIONS, poison, randn
 from test_matmul import HALVES, TENSOR_TILES, assert_special_as, check, forced, has_wgmma, matmul
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
@@ -137,8 +137,7 @@ def test_every_epilogue_where_rows_start_anywhere(n: int) -> None:
             exact = x.double() @ w.double().mT
             if add is not None:
                 exact = exact + add.double()
-            if activation != "none":
-                exact = getattr(torch.nn.functional, activation)(exact)
+            exact = ACTIVATIONS[activation](exact)
             if extra is not None:
                 exact = exact + extra.double()
             assert ((y.double() - exact).abs() <= 2**-8 * exact.abs() + 2**-10).all(), (m, k, kernel, activation)

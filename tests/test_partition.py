@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from calls import CALLS, Call, name
-from common import randn
+from common import randn, tuple_of
 from torch.cuda import green_contexts
 
 op = torch.ops.xgemm
@@ -29,12 +29,8 @@ def partition(request: pytest.FixtureRequest) -> Iterator[int]:
 
 def check(call, *args: torch.Tensor) -> None:
     """Against the same call in float64, both in the partition, and the same bits on repeat."""
-
-    def tensors(found: object) -> tuple[torch.Tensor, ...]:
-        return found if isinstance(found, tuple) else (found,)
-
-    wide = tensors(call(*(a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args)))
-    first, second = tensors(call(*args)), tensors(call(*args))
+    wide = tuple_of(call(*(a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args)))
+    first, second = tuple_of(call(*args)), tuple_of(call(*args))
     for wanted, found, again in zip(wide, first, second, strict=True):
         eps = torch.finfo(found.dtype).eps if found.is_floating_point() else 0
         scale = wanted.abs().max().item() if wanted.numel() else 0

@@ -164,11 +164,8 @@ def test_operators(device: torch.device) -> None:
     torch.library.opcheck(torch.ops.xgemm.prepare.default, (w,))
     prepared = torch.ops.xgemm.prepare(w)
     torch.library.opcheck(torch.ops.xgemm.linear_prepared.default, (x, w, prepared, randn(200, device=device)))
-    torch.library.opcheck(
-        torch.ops.xgemm.linear_prepared.default,
-        (x, w, prepared),
-        {"activation": "gelu", "residual": randn(200, device=device)},
-    )
+    options = {"activation": "gelu", "residual": randn(200, device=device)}
+    torch.library.opcheck(torch.ops.xgemm.linear_prepared.default, (x, w, prepared), options)
 
 
 def test_autocast_takes_the_plain_weight(device: torch.device) -> None:

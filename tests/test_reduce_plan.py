@@ -5,7 +5,7 @@ import random
 import subprocess
 
 import pytest
-from common import compile_program
+from common import compile_program, run
 
 DRIVER = r"""
 #include <bit>
@@ -114,21 +114,14 @@ ROW_KERNEL, COLUMN_KERNEL, TWO_PASS, SHARED, ODD_ROWS, SINGLE_ELEMENTS = range(6
 
 @pytest.fixture(scope="module")
 def planner(tmp_path_factory):
-    program = compile_program(
-        tmp_path_factory.mktemp("plan"),
-        DRIVER,
-        "reduce/plan.cpp",
-        "reduce/row_plan.cpp",
-        "reduce/column_plan.cpp",
-        "softmax/plan.cpp",
-    )
+    sources = [*(f"reduce/{name}.cpp" for name in ("plan", "row_plan", "column_plan")), "softmax/plan.cpp"]
+    program = compile_program(tmp_path_factory.mktemp("plan"), DRIVER, *sources)
 
-    def run(lines):
+    def ask(lines):
         text = "\n".join(" ".join(map(str, line)) for line in lines)
-        result = subprocess.run([str(program)], input=text, capture_output=True, text=True, check=True)
-        return [line.split() for line in result.stdout.splitlines()]
+        return [line.split() for line in run(program, input=text, check=True).stdout.splitlines()]
 
-    return run
+    return ask
 
 
 def numbers(words):
@@ -258,19 +251,11 @@ def test_with_batch_invariance_a_rows_length_decides_the_order(planner, dtype):
 def test_dense_rows(planner):
     """Rows of stride 1 whose elements lie in logical order; softmax's also evenly spaced, and in the last dim."""
     for sizes, strides, reduced, reduction, softmax in (
-        ([5, 7], [7, 1], 0b10, 1, 1),
-        ([5, 7], [9, 1], 0b10, 1, 1),
-        ([5, 7], [1, 5], 0b10, 0, 0),
-        ([5, 7], [14, 2], 0b10, 0, 0),
-        ([5, 7], [0, 1], 0b10, 1, 1),
-        ([5, 7], [7, 1], 0b01, 0, 0),
-        ([5, 7], [1, 5], 0b01, 1, 0),
-        ([5, 7, 1], [7, 1, 1], 0b010, 1, 1),
-        ([5, 1, 7], [7, 7, 1], 0b010, 1, 0),
-        ([3, 5, 7], [35, 7, 1], 0b110, 1, 0),
-        ([3, 5, 7], [35, 1, 5], 0b110, 0, 0),
-        ([3, 5, 7], [35, 7, 1], 0b101, 0, 0),
-        ([3, 5, 7], [40, 7, 1], 0b100, 1, 0),
+        *(([5, 7], [7, 1], 0b10, 1, 1), ([5, 7], [9, 1], 0b10, 1, 1), ([5, 7], [1, 5], 0b10, 0, 0)),
+        *(([5, 7], [14, 2], 0b10, 0, 0), ([5, 7], [0, 1], 0b10, 1, 1), ([5, 7], [7, 1], 0b01, 0, 0)),
+        *(([5, 7], [1, 5], 0b01, 1, 0), ([5, 7, 1], [7, 1, 1], 0b010, 1, 1), ([5, 1, 7], [7, 7, 1], 0b010, 1, 0)),
+        *(([3, 5, 7], [35, 7, 1], 0b110, 1, 0), ([3, 5, 7], [35, 1, 5], 0b110, 0, 0)),
+        *(([3, 5, 7], [35, 7, 1], 0b101, 0, 0), ([3, 5, 7], [40, 7, 1], 0b100, 1, 0)),
         ([3, 5, 7], [35, 7, 1], 0b111, 1, 0),
     ):
         assert numbers(planner([line(DENSE_ROWS, F32, reduced, sizes, strides)])[0]) == [reduction, softmax], sizes
@@ -415,11 +400,8 @@ def test_a_reduction_over_nothing_reads_nothing(planner):
     """An empty reduced dim beside others that would give runs of rows or folded columns."""
     for what, dtype in itertools.product((SUM, LOGSUMEXP, CROSS_ENTROPY), (F32, BF16, F64)):
         for sizes, strides, reduced in (
-            ([0, 500], [500, 1], 0b11),
-            ([0, 500], [500, 1], 0b01),
-            ([3, 0, 2, 500], [2000, 2000, 1000, 1], 0b1111),
-            ([7, 3, 0, 2, 500], [6000, 2000, 2000, 1000, 1], 0b11110),
-            ([0, 300, 40, 3], [36000, 120, 3, 1], 0b1011),
+            *(([0, 500], [500, 1], 0b11), ([0, 500], [500, 1], 0b01), ([3, 0, 2, 500], [2000, 2000, 1000, 1], 0b1111)),
+            *(([7, 3, 0, 2, 500], [6000, 2000, 2000, 1000, 1], 0b11110), ([0, 300, 40, 3], [36000, 120, 3, 1], 0b1011)),
         ):
             p = reduce_plan(planner, what, dtype, reduced, sizes, strides)
             assert p["kernel"] == ROWS and p["length"] == p["run"] == p["splits_per_run"] == 0, (sizes, p)
@@ -439,8 +421,7 @@ def test_states_of_a_cluster_fit_shared_memory(planner):
 
 
 @pytest.mark.parametrize(
-    ("what", "sizes", "strides"),
-    [(SUM, [1024, 2], [2, 1]), (MASKED, [2, 2], [2, 1]), (SOFTMAX, [20000, 2], [2, 1])],
+    ("what", "sizes", "strides"), [(SUM, [1024, 2], [2, 1]), (MASKED, [2, 2], [2, 1]), (SOFTMAX, [20000, 2], [2, 1])]
 )
 def test_more_ctas_than_a_grid_has_are_an_error(planner, what, sizes, strides):
     """A launch truncates the number of CTAs to 32 bits: 2^32 + 1 would become 1. An expanded dim takes no memory."""
@@ -530,12 +511,8 @@ def test_softmax_columns_cover_their_problem(planner, dtype, major):
 
 def test_few_softmax_rows_are_single_elements(planner):
     """Odd rows of up to 2^19 threads, and more rows where no other kernel is as fast."""
-    for dtype, n, many in (
-        (F32, 50, ODD_ROWS),
-        (F32, 63, SINGLE_ELEMENTS),
-        (BF16, 100, ODD_ROWS),
-        (BF16, 401, ODD_ROWS),
-    ):
+    rows = (F32, 50, ODD_ROWS), (F32, 63, SINGLE_ELEMENTS), (BF16, 100, ODD_ROWS), (BF16, 401, ODD_ROWS)
+    for dtype, n, many in rows:
         assert softmax_plan(planner, dtype, 1, [1, n])["kernel"] == SINGLE_ELEMENTS
         assert softmax_plan(planner, dtype, 1, [1 << 19, n])["kernel"] == many, (dtype, n)
     for dtype, n, many in ((F32, 993, SINGLE_ELEMENTS), (F32, 1025, SHARED), (BF16, 993, SHARED), (BF16, 8193, SHARED)):
@@ -548,12 +525,8 @@ def test_few_softmax_rows_are_single_elements(planner):
 
 def test_small_softmax_columns_fill_the_gpu(planner):
     """A few columns of many positions: enough threads that each has at most ten elements."""
-    for sizes, threads in (
-        ([6, 163, 9], 32 * 54),
-        ([1, 78, 6], 8 * 6),
-        ([33, 145, 29], 16 * 957),
-        ([6, 1689, 36], 256 * 216),
-    ):
+    columns = ([6, 163, 9], 32 * 54), ([1, 78, 6], 8 * 6), ([33, 145, 29], 16 * 957), ([6, 1689, 36], 256 * 216)
+    for sizes, threads in columns:
         p = softmax_plan(planner, BF16, 1, sizes)
         assert p["kernel"] == SINGLE_ELEMENTS and p["blocks"] * p["threads"] >= threads, sizes
 

@@ -190,9 +190,7 @@ def test_special_values(device, name, empty):
         torch.testing.assert_close(reduce(x, 1), getattr(torch, name)(x, 1), equal_nan=True, rtol=0, atol=0)
     runs = torch.zeros(3, 0, 2, 1000, device=device)[..., :500]  # no rows
     for found in (
-        reduce(torch.zeros(0, 3, device=device), 0),
-        reduce(torch.zeros(0, device=device)),
-        reduce(runs),
+        *(reduce(torch.zeros(0, 3, device=device), 0), reduce(torch.zeros(0, device=device)), reduce(runs)),
         reduce(runs, (1, 2, 3)),
     ):
         torch.testing.assert_close(found, torch.full_like(found, empty), equal_nan=True, rtol=0, atol=0)
@@ -315,12 +313,7 @@ def test_sums_of_more_than_2_31_elements():
 def test_special_values_of_extrema(device, name):
     for dtype in FLOATING:
         rows = [
-            [1, INF, 2],
-            [INF, -INF, 0],
-            [NAN, 1, 2],
-            [1, INF, NAN],
-            [-INF, -INF, -INF],
-            [INF, INF, INF],
+            *([1, INF, 2], [INF, -INF, 0], [NAN, 1, 2], [1, INF, NAN], [-INF, -INF, -INF], [INF, INF, INF]),
             [-1e-7, 0, 1e-7],
         ]
         x = torch.tensor(rows, dtype=dtype, device=device)
@@ -353,12 +346,7 @@ def test_row_lengths_and_ties(device, name, dtype):
 def test_special_values_of_indices(device, name):
     for dtype in FLOATING:
         rows = [
-            [1, INF, 2, INF],
-            [INF, -INF, 0, -INF],
-            [NAN, 1, 2, NAN],
-            [1, INF, NAN, NAN],
-            [-INF] * 4,
-            [INF] * 4,
+            *([1, INF, 2, INF], [INF, -INF, 0, -INF], [NAN, 1, 2, NAN], [1, INF, NAN, NAN], [-INF] * 4, [INF] * 4),
             [0.0, -0.0, 0.0, -0.0],
         ]
         x = torch.tensor(rows, dtype=dtype, device=device)

@@ -29,24 +29,13 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "docs" / "all.md").write_text(marked.format(" overview"))
     (tmp_path / "docs" / "groups.md").write_text(marked.format(" groups"))
     (tmp_path / "docs" / "other.md").write_text("no marks\n")
-    document = {
-        "op": "matmul",
-        "gpu": "NVIDIA H200",
-        "date": "2026-11-21T10:00:00Z",
-        "commit": "abc",
-        "versions": {"torch": "2.11", "cuda": "13.0", "driver": "580"},
-        "clocks_mhz": [1700, 1980],
-        "sources": {"paths": ["csrc/device"], "sha256": "0" * 16},
-        "rows": [
-            example_row("1024x1024x1024", "xgemm", 50.0),
-            example_row("1024x1024x1024", "torch", 60.0),
-            example_row("4096x4096x4096", "xgemm", 1000.0),
-            example_row("4096x4096x4096", "torch", 2000.0),
-            example_row("4096x4096x4096", "torch_tf32", 400.0),
-            example_row("1024x1024x1024", "xgemm", 40.0, graph=True),
-            example_row("1024x1024x1024", "torch", 20.0, graph=True),
-        ],
-    }
+    document = {"op": "matmul", "gpu": "NVIDIA H200", "date": "2026-11-21T10:00:00Z", "commit": "abc"}
+    document |= {"versions": {"torch": "2.11", "cuda": "13.0", "driver": "580"}, "clocks_mhz": [1700, 1980]}
+    document |= {"sources": {"paths": ["csrc/device"], "sha256": "0" * 16}}
+    small, large = "1024x1024x1024", "4096x4096x4096"
+    times = (small, "xgemm", 50.0), (small, "torch", 60.0), (large, "xgemm", 1000.0), (large, "torch", 2000.0)
+    document["rows"] = [example_row(*row) for row in (*times, (large, "torch_tf32", 400.0))]
+    document["rows"] += [example_row(small, name, us, graph=True) for name, us in (("xgemm", 40.0), ("torch", 20.0))]
     (folder / "matmul.json").write_text(results.dump(document))
     return tmp_path
 

@@ -1,6 +1,7 @@
 """Rows of odd length or at odd addresses: correct, with the same bits at any address and for any number of rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from reductions import same_bits
 
 op = torch.ops.xgemm
 CUDA = torch.device("cuda")
+pytestmark = pytest.mark.cuda
 LENGTHS = [7, 1, 100, 256, 257, 33, 261, 513, 1001]  # 1 to 32 lanes, rows in registers and in shared memory
 
 
@@ -26,29 +28,24 @@ def places(x: torch.Tensor) -> Iterator[torch.Tensor]:
     yield x[:5].clone()
 
 
-OPS = {
-    "sum": (lambda x: op.sum(x, 1), lambda x: x.sum(1)),
-    "amin": (lambda x: op.amin(x, 1), lambda x: x.amin(1)),
-    "argmax": (lambda x: op.argmax(x, 1), lambda x: x.argmax(1)),
-    "logsumexp": (lambda x: op.logsumexp(x, 1), lambda x: x.logsumexp(1)),
-    "softmax": (lambda x: op.softmax(x, 1), lambda x: x.softmax(1)),
-    "log_softmax": (lambda x: op.log_softmax(x, 1), lambda x: x.log_softmax(1)),
-    "cross_entropy": (
-        lambda x: op.cross_entropy(x, targets(x), reduction="none", label_smoothing=0.1),
-        lambda x: torch.nn.functional.cross_entropy(x, targets(x), reduction="none", label_smoothing=0.1),
-    ),
-    "cross_entropy without smoothing": (
-        lambda x: op.cross_entropy(x, targets(x), reduction="none"),
-        lambda x: torch.nn.functional.cross_entropy(x, targets(x), reduction="none"),
-    ),
-}
+def along_rows(name: str) -> tuple[Callable, Callable]:
+    return lambda x: getattr(op, name)(x, 1), lambda x: getattr(torch, name)(x, 1)
+
+
+def losses(**options) -> tuple[Callable, Callable]:
+    functions = op.cross_entropy, torch.nn.functional.cross_entropy
+    ours, theirs = (partial(f, reduction="none", **options) for f in functions)
+    return lambda x: ours(x, targets(x)), lambda x: theirs(x, targets(x))
+
+
+OPS = {name: along_rows(name) for name in ("sum", "amin", "argmax", "logsumexp", "softmax", "log_softmax")}
+OPS |= {"cross_entropy": losses(label_smoothing=0.1), "cross_entropy without smoothing": losses()}
 
 
 def targets(x: torch.Tensor) -> torch.Tensor:
     return torch.arange(x.shape[0], device=x.device) * 31 % x.shape[1]
 
 
-@pytest.mark.cuda
 @pytest.mark.sanitize
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -64,7 +61,6 @@ def test_rows_at_any_address(name, dtype):
             assert torch.equal(moved.cpu(), found[: len(place)].cpu()), (n, place.stride(), place.storage_offset())
 
 
-@pytest.mark.cuda
 @pytest.mark.sanitize
 @pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
@@ -85,7 +81,6 @@ def test_few_short_rows_have_the_bits_of_many(name, dtype):
             assert torch.equal(many[-len(x) :].nan_to_num(7), found.nan_to_num(7)), n
 
 
-@pytest.mark.cuda
 @pytest.mark.sanitize
 @pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("name", ["sum", "mean", "amax", "amin"])
@@ -111,7 +106,6 @@ def test_few_rows_have_the_bits_of_many(name, dtype):
                 assert same_bits(reduce(moved, [1]), found[:rows]), (n, offset, rows)
 
 
-@pytest.mark.cuda
 @pytest.mark.sanitize
 @pytest.mark.parametrize("name", ["logsumexp", "cross_entropy without smoothing"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -136,7 +130,6 @@ def test_rows_through_shared_memory(name, dtype):
             assert torch.equal(many[[0, 3, 4, 7, 50]].nan_to_num(7), few.nan_to_num(7)), n
 
 
-@pytest.mark.cuda
 @pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("name", OPS)
 def test_rows_that_a_cluster_reduces(name):

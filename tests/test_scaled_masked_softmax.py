@@ -63,11 +63,8 @@ def test_cpu_in_pieces(dtype, kind, one_thread):
     """Tensors that the CPU path splits along one dim, two, or none; a shorter last piece."""
     piece = 1 << 17
     for shape, mask_shape, dim in (
-        ((3, piece // 64 + 5, 40), (piece // 64 + 5, 1), -1),
-        ((1, 2, piece), (2, 1), 1),
-        ((2, 3, piece // 4, 1), (1, 3, 1, 1), 0),
-        ((2, 1, piece + 3), (piece + 3,), -1),
-        ((piece + 7, 1), (1,), 0),
+        *(((3, piece // 64 + 5, 40), (piece // 64 + 5, 1), -1), ((1, 2, piece), (2, 1), 1)),
+        *(((2, 3, piece // 4, 1), (1, 3, 1, 1), 0), ((2, 1, piece + 3), (piece + 3,), -1), ((piece + 7, 1), (1,), 0)),
     ):
         x = torch.randn(shape).to(dtype)
         check(x, mask_of(kind, mask_shape, dtype, x.device), 0.37, dim)

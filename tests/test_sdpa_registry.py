@@ -1,20 +1,14 @@
 """torch_ext.integrations.sdpa: results as torch's flash backend has them, what goes to the kernel before, gradients."""
 
 import importlib
-import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 import torch.nn.functional as F
 from common import assert_as_good_as, randn
-from flash_conventions import (
-    efficient_logsumexp,
-    flash_logsumexp,
-    reference,
-    strides_of_efficient,
-    strides_of_flash,
-)
+from flash_conventions import efficient_logsumexp, flash_logsumexp, reference, strides_of_efficient, strides_of_flash
+from sequences import ends, int32
 from torch.nn.attention import (
     SDPBackend,
     activate_flash_attention_impl,
@@ -98,13 +92,8 @@ def test_results_are_laid_out_as_torchs(name: str, sizes: tuple, make: Callable)
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"causal": True},
-        {"scale": 0.2},
-        {"window": (3, 2)},
-        {"window": (4, -1)},
-        {"causal": True, "window": (4, 9)},
-        {"window": (None, 1)},
+        *({}, {"causal": True}, {"scale": 0.2}, {"window": (3, 2)}, {"window": (4, -1)}),
+        *({"causal": True, "window": (4, 9)}, {"window": (None, 1)}),
     ],
     ids=str,
 )
@@ -114,13 +103,8 @@ def test_values(sizes: tuple, make: Callable, options: dict) -> None:
     causal, scale, window = options.get("causal", False), options.get("scale"), options.get("window", (-1, -1))
     plain = tuple(-1 if size is None else size for size in window)
     output, logsumexp = reference(q, k, v, scale=scale, causal=causal, window=plain)
-    results = served(
-        FORWARD,
-        arguments(FORWARD, q, k, v, causal),
-        scale=scale,
-        window_size_left=window[0],
-        window_size_right=window[1],
-    )
+    windows = {"window_size_left": window[0], "window_size_right": window[1]}
+    results = served(FORWARD, arguments(FORWARD, q, k, v, causal), scale=scale, **windows)
     torch.testing.assert_close(results[0].transpose(1, 2).double(), output, rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(results[1], flash_logsumexp(logsumexp), rtol=1e-4, atol=1e-4)
     if "window" not in options:
@@ -131,13 +115,9 @@ def test_values(sizes: tuple, make: Callable, options: dict) -> None:
 @pytest.mark.parametrize(
     "extra",
     [
-        {"dropout_p": 0.1},
-        {"return_debug_mask": True},
-        {"alibi_slopes": torch.ones(4)},
-        {"seqused_k": torch.ones(2, dtype=torch.int32)},
-        {"cum_seq_q": torch.zeros(3, dtype=torch.int32)},
-        {"an_argument_of_a_newer_torch": torch.zeros(2, 2)},
-        {"another": 3},
+        *({"dropout_p": 0.1}, {"return_debug_mask": True}, {"alibi_slopes": torch.ones(4)}),
+        *({"seqused_k": torch.ones(2, dtype=torch.int32)}, {"cum_seq_q": torch.zeros(3, dtype=torch.int32)}),
+        *({"an_argument_of_a_newer_torch": torch.zeros(2, 2)}, {"another": 3}),
     ],
     ids=lambda extra: next(iter(extra)),
 )
@@ -175,10 +155,6 @@ def test_tensors_that_are_not_served(name: str) -> None:
 LENGTHS = ([3, 0, 17, 4], [5, 2, 9, 0])
 
 
-def ends(lengths: list[int], **options) -> torch.Tensor:
-    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, **options)
-
-
 def packed_reference(q, k, v, lengths: tuple = LENGTHS, **options) -> tuple[torch.Tensor, torch.Tensor]:
     """(T, H, D) and (H, T) in float64, differentiable."""
     each = zip(q.split(lengths[0]), k.split(lengths[1]), v.split(lengths[1]), strict=True)
@@ -194,7 +170,7 @@ def packed_reference(q, k, v, lengths: tuple = LENGTHS, **options) -> tuple[torc
 )
 def test_packed_sequences(make: Callable, causal: bool, window: tuple, scale: float | None) -> None:
     q, k, v = make(24, 4, 16), make(16, 2, 16), make(16, 2, 16)
-    args = (q, k, v, *map(ends, LENGTHS), 17, 9, 0.0, causal, False)
+    args = (q, k, v, *(ends(n, "cpu") for n in LENGTHS), 17, 9, 0.0, causal, False)
     options = {"scale": scale, "window_size_left": window[0], "window_size_right": window[1]}
     results = served(FORWARD, args, **options)
     plain = tuple(-1 if size is None else size for size in window)
@@ -203,17 +179,13 @@ def test_packed_sequences(make: Callable, causal: bool, window: tuple, scale: fl
     torch.testing.assert_close(results[1], flash_logsumexp(logsumexp), rtol=1e-4, atol=1e-4)
     on_meta = (t.to("meta") if isinstance(t, torch.Tensor) else t for t in args)
     assert described(results) == described(torch.ops.aten._flash_attention_forward(*on_meta, **options))
-    used = served(FORWARD, args, **options, seqused_k=torch.tensor([4, 0, 9, 0], dtype=torch.int32))
+    used = served(FORWARD, args, **options, seqused_k=int32([4, 0, 9, 0], "cpu"))
     output, _ = packed_reference(
         q, k[ROWS], v[ROWS], (LENGTHS[0], [4, 0, 9, 0]), causal=causal, window=plain, scale=scale
     )
     torch.testing.assert_close(used[0].double(), output, rtol=2e-2, atol=2e-2)
-    for others in (
-        {"cum_seq_k": None},
-        {"cum_seq_q": args[3].long()},
-        {"dropout_p": 0.1},
-        {"cum_seq_k": args[4].to("meta")},
-    ):
+    changes = {"cum_seq_k": None}, {"cum_seq_q": args[3].long()}, {"dropout_p": 0.1}, {"cum_seq_k": args[4].to("meta")}
+    for others in changes:
         assert served(FORWARD, (*args[:3],), **{**dict(zip(PACKED, args[3:], strict=True)), **others}) is None
 
 
@@ -244,7 +216,7 @@ def packed(tensors: tuple, lengths: list, nested: bool, causal: bool) -> torch.T
     """torch's own ways to packed sequences."""
     from torch.nn.attention.varlen import varlen_attn
 
-    offsets = [ends(n, device=tensors[0].device) for n in lengths]
+    offsets = [ends(n, tensors[0].device) for n in lengths]
     if not nested:
         return varlen_attn(*tensors, *offsets, *map(max, lengths), window_size=(-1, 0) if causal else (-1, -1))
     jagged = [torch.nested.nested_tensor_from_jagged(t, offsets[0].long()).transpose(1, 2) for t in tensors]
@@ -386,11 +358,8 @@ def check_gradients(call: Callable, tensors: tuple, *, served: list, is_causal: 
     theirs = gradients(flash_of(call), tensors, upstream)
     assert len(served) == count
     activate_flash_attention_impl("XGEMM")
-    exact = gradients(
-        lambda q, k, v: reference(q, k, v, causal=is_causal, scale=scale)[0],
-        tuple(t.double() for t in tensors),
-        upstream,
-    )
+    wide = tuple(t.double() for t in tensors)
+    exact = gradients(lambda q, k, v: reference(q, k, v, causal=is_causal, scale=scale)[0], wide, upstream)
     assert described(ours[:1]) == described(theirs[:1])
     for mine, its, wanted in zip(ours, theirs, exact, strict=True):
         assert_as_good_as(mine, its, wanted, noise=1e-5)  # of fp32 sums that cancel: with one key, two gradients are 0
@@ -408,10 +377,7 @@ def flash_of(call: Callable) -> Callable:
 @pytest.mark.parametrize(
     "sizes",
     [
-        (2, 4, 4, 128, 128, 64),
-        (1, 6, 2, 333, 333, 128),
-        (2, 8, 1, 65, 65, 72),
-        (1, 3, 3, 1, 1, 8),
+        *((2, 4, 4, 128, 128, 64), (1, 6, 2, 333, 333, 128), (2, 8, 1, 65, 65, 72), (1, 3, 3, 1, 1, 8)),
         (1, 2, 2, 200, 200, 256),
     ],
     ids=str,

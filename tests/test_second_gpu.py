@@ -5,28 +5,21 @@ from collections.abc import Callable
 import pytest
 import torch
 from calls import CALLS, Call, name
-from common import randn
+from common import randn, tuple_of
 from reductions import same_bits
 
 op = torch.ops.xgemm
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
-]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")]
 
 
 def check(call: Callable[..., object], *args: object) -> None:
     """Compares a call and its capture on cuda:1 with the same call on cuda:0."""
-
-    def tensors(found: object) -> tuple[torch.Tensor, ...]:
-        return found if isinstance(found, tuple) else (found,)
-
     there = [a.to("cuda:1") if isinstance(a, torch.Tensor) else a for a in args]
-    wanted, called = tensors(call(*args)), tensors(call(*there))
+    wanted, called = tuple_of(call(*args)), tuple_of(call(*there))
     assert torch.cuda.current_device() == 0
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(1), torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # graph()'s default: cuda:0
-        captured = tensors(call(*there))
+        captured = tuple_of(call(*there))
     graph.replay()
     torch.cuda.synchronize(1)
     for w, c, g in zip(wanted, called, captured, strict=True):
@@ -45,12 +38,7 @@ def test_every_op(call: Call, dtype: torch.dtype) -> None:
     "shape",
     # Large, ragged, long K, few rows, one row, narrow, unaligned: kernels set their shared memory on each device.
     [
-        (1024, 1024, 1024),
-        (1000, 1000, 1000),
-        (64, 64, 65536),
-        (16, 4096, 4096),
-        (1, 4096, 4096),
-        (65536, 32, 64),
+        *((1024, 1024, 1024), (1000, 1000, 1000), (64, 64, 65536), (16, 4096, 4096), (1, 4096, 4096), (65536, 32, 64)),
         (255, 511, 257),
     ],
     ids=str,

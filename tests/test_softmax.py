@@ -3,16 +3,7 @@
 import pytest
 import torch
 from common import FLOATING, SANITIZER, assert_as_good_as, poison, randn
-from reductions import (
-    CUDA,
-    LAYOUTS,
-    SMALL_LAYOUTS,
-    check_op_db,
-    check_promises,
-    row_lengths,
-    same_bits,
-    special_rows,
-)
+from reductions import CUDA, LAYOUTS, SMALL_LAYOUTS, check_op_db, check_promises, row_lengths, same_bits, special_rows
 
 import torch_ext
 

@@ -5,14 +5,12 @@ import itertools
 import os
 import runpy
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
-from common import randn
+from common import Recorder, randn
 from test_docs import ROOT, blocks
-from torch.utils._python_dispatch import TorchDispatchMode
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
@@ -34,84 +32,49 @@ GQA = {"num_key_value_heads": 2, "head_dim": 8}
 WINDOW = 5  # shorter than the texts
 LENGTH = 11
 
-# Class, configuration. All have 2 layers, the encoder-decoder 2 and 2.
+
+def of(kind: str, head: str, config: str = "", **more: object) -> tuple[type, object]:
+    """A class and its configuration."""
+    options = more if "num_layers" in more else {**SIZES, **more}
+    return getattr(transformers, kind + head), getattr(transformers, f"{kind}{config}Config")(**options)
+
+
+def causal(kind: str, config: str = "", **more: object) -> tuple[type, object]:
+    return of(kind, "ForCausalLM", config, **TEXT, **GQA, **more)
+
+
+WINDOWED, EXPERTS = {"sliding_window": WINDOW}, {"num_local_experts": 2}
+QWEN = {
+    "use_sliding_window": True,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+    "num_experts": 2,
+}
+# All have 2 layers, the encoder-decoder 2 and 2. Every expert is chosen, since rounding may flip a choice of one.
 MODELS = {
-    "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig(**SIZES, **TEXT, **GQA)),
-    "mistral": (
-        transformers.MistralForCausalLM,
-        transformers.MistralConfig(**SIZES, **TEXT, **GQA, sliding_window=WINDOW),
+    "llama": causal("Llama"),
+    "mistral": causal("Mistral", **WINDOWED),
+    # Softcap, one layer with a window and one without, a scale of its own.
+    "gemma2": causal("Gemma2", **WINDOWED, attn_logit_softcapping=2.0, query_pre_attn_scalar=3),
+    "gemma3": causal(
+        "Gemma3", "Text", **WINDOWED, query_pre_attn_scalar=3, layer_types=["sliding_attention", "full_attention"]
     ),
-    "gemma2": (  # softcap, one layer with a window and one without, a scale of its own
-        transformers.Gemma2ForCausalLM,
-        transformers.Gemma2Config(
-            **SIZES, **TEXT, **GQA, sliding_window=WINDOW, attn_logit_softcapping=2.0, query_pre_attn_scalar=3
-        ),
+    "gpt_oss": causal("GptOss", **WINDOWED, **EXPERTS, num_experts_per_tok=2),  # attention sinks
+    # The window is in the mask only: their layers do not pass it on.
+    "qwen2_moe": causal("Qwen2Moe", **WINDOWED, **QWEN, num_experts_per_tok=2),
+    "phimoe": causal("Phimoe", **WINDOWED, **EXPERTS),
+    "bert": of("Bert", "ForMaskedLM", **TEXT),
+    # A window to both sides.
+    "modernbert": of("ModernBert", "ForMaskedLM", **TEXT, local_attention=4, global_attn_every_n_layers=2),
+    "t5": of(  # position bias, encoder and decoder
+        *("T5", "ForConditionalGeneration"),
+        **{"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0, **TEXT},
     ),
-    "gemma3": (
-        transformers.Gemma3ForCausalLM,
-        transformers.Gemma3TextConfig(
-            **SIZES,
-            **TEXT,
-            **GQA,
-            sliding_window=WINDOW,
-            query_pre_attn_scalar=3,
-            layer_types=["sliding_attention", "full_attention"],
-        ),
-    ),
-    "gpt_oss": (  # attention sinks; every expert, since rounding flips a choice of one of two in 5 % of draws
-        transformers.GptOssForCausalLM,
-        transformers.GptOssConfig(
-            **SIZES, **TEXT, **GQA, sliding_window=WINDOW, num_local_experts=2, num_experts_per_tok=2
-        ),
-    ),
-    "qwen2_moe": (  # the window is in the mask only: its layers do not pass it on; every expert, as above
-        transformers.Qwen2MoeForCausalLM,
-        transformers.Qwen2MoeConfig(
-            **SIZES,
-            **TEXT,
-            num_key_value_heads=2,
-            use_sliding_window=True,
-            sliding_window=WINDOW,
-            moe_intermediate_size=16,
-            shared_expert_intermediate_size=16,
-            num_experts=2,
-            num_experts_per_tok=2,
-        ),
-    ),
-    "phimoe": (  # as Qwen2Moe
-        transformers.PhimoeForCausalLM,
-        transformers.PhimoeConfig(**SIZES, **TEXT, num_key_value_heads=2, sliding_window=WINDOW, num_local_experts=2),
-    ),
-    "bert": (transformers.BertForMaskedLM, transformers.BertConfig(**SIZES, **TEXT)),
-    "modernbert": (  # a window to both sides
-        transformers.ModernBertForMaskedLM,
-        transformers.ModernBertConfig(**SIZES, **TEXT, local_attention=4, global_attn_every_n_layers=2),
-    ),
-    "t5": (  # position bias, encoder and decoder
-        transformers.T5ForConditionalGeneration,
-        transformers.T5Config(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0, **TEXT),
-    ),
-    "vit": (
-        transformers.ViTForImageClassification,
-        transformers.ViTConfig(**SIZES, image_size=16, patch_size=4, num_labels=7),
-    ),
+    "vit": of("ViT", "ForImageClassification", image_size=16, patch_size=4, num_labels=7),
 }
 ONLY_EAGER = ["gemma2", "gpt_oss"]  # "sdpa" leaves out softcap and sinks
 SLIDING = ["mistral", "gemma2", "gemma3", "gpt_oss", "qwen2_moe", "phimoe"]
 CAUSAL = ["llama", *SLIDING]
-
-
-class Calls(TorchDispatchMode):
-    """Counts the operators, and fails if torch's own attention runs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        assert "scaled_dot_product" not in str(func)
-        self.counts[str(func)] += 1
-        return func(*args, **(kwargs or {}))
 
 
 def build(name: str, device: torch.device, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
@@ -186,10 +149,10 @@ def test_logits(name: str, device: torch.device) -> None:
     skip_without_table(model)
     for padding in ("none",) if name == "vit" else ("none", "right", "left"):
         given = inputs(name, device, padding)
-        with Calls() as calls:
+        with Recorder(".*scaled_dot_product.*") as calls:
             actual = logits(model, "xgemm", given)
         layers = 6 if name == "t5" else 2  # T5: encoder, decoder, cross-attention
-        assert {k: n for k, n in calls.counts.items() if "xgemm" in k} == {"xgemm.attention.default": layers}
+        assert calls.counts == {"xgemm.attention.default": layers}
         assert torch.isfinite(actual).all()
         for reference in ("eager",) if name in ONLY_EAGER else ("eager", "sdpa"):
             expected = logits(model, reference, given)
@@ -287,7 +250,7 @@ def test_packed_sequences_by_their_offsets(name: str, positions: bool, device: t
     given["position_ids"] = torch.cat([torch.arange(n, device=device) for n in lengths])[None]
     if not positions:  # rotary embeddings see differences of positions only
         given["position_ids"] = torch.arange(sum(lengths), device=device)[None]
-    with Calls() as calls:
+    with Recorder(".*scaled_dot_product.*") as calls:
         packed = logits(model, "xgemm", given)
     assert calls.counts["xgemm.attention_varlen.default"] == 2
     apart = [logits(model, "eager", {"input_ids": t, "use_cache": False}) for t in tokens.split(lengths, 1)]
@@ -323,7 +286,7 @@ def test_of_a_replaced_model(device: torch.device) -> None:
     model, given = build("llama", device), inputs("llama", device, "left")
     expected = logits(model, "eager", given)
     torch_ext.replace(model)
-    with Calls() as calls:
+    with Recorder(".*scaled_dot_product.*") as calls:
         actual = logits(model, "xgemm", given)
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
     assert calls.counts["xgemm.attention.default"] == 2 and calls.counts["xgemm.linear.default"] == 15
@@ -491,22 +454,15 @@ def test_a_rule_that_a_layer_changes() -> None:
 
 # One model of each mechanism, and what tools/transformers_sweep.py finds.
 SWEPT = {
-    "gpt2": "equal",
+    **dict.fromkeys(("gpt2", "gemma4_text", "modernbert", "whisper", "clip_text_model"), "equal"),
     "llama4_text": "equal",  # chunks
-    "gemma4_text": "equal",
     "doge": "equal",  # its layers add to the mask
     "deepseek_v2": "equal",  # heads of values that are narrower than those of keys
     "qwen3_next": "equal",  # linear attention between
-    "modernbert": "equal",
     "openai_privacy_filter": "equal",  # sinks, a window to both sides; declares flash attention only
     "pegasus_x": "equal",  # declares flash attention only
-    "whisper": "equal",
-    "clip_text_model": "equal",
-    "nllb-moe": "refused",  # these declare neither
-    "bigbird_pegasus": "refused",
-    "splinter": "refused",
-    "align_text_model": "refused",
-    "clap_text_model": "refused",
+    # These declare neither.
+    **dict.fromkeys(("nllb-moe", "bigbird_pegasus", "splinter", "align_text_model", "clap_text_model"), "refused"),
     "deepseek_v32": "refused",  # sparse
     "bloom": "other attention",
 }

@@ -110,12 +110,7 @@ def _compile(out: Path, command: list[str], *precompiled: Path) -> Path:
 
 
 def build(
-    sources: list[Path],
-    out: Path,
-    folder: Path,
-    defines: list[str] = (),
-    reads: bool = False,
-    exercise: bool = False,
+    sources: list[Path], out: Path, folder: Path, defines: list[str] = (), reads: bool = False, exercise: bool = False
 ) -> Path:
     """Compiles and links `sources`; `folder` is a cache for later builds. `exercise`: into a library (exercise.h).
 

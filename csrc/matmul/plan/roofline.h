@@ -78,8 +78,8 @@ template <class F>
 void each_split(const Question& q, std::int64_t blocks, std::int64_t tiles, int ctas, const F& f) {
   constexpr std::int64_t kMost = 512;  // split_k/meeting.cuh counts to 1023
   if (const auto wanted = forced_splits(q.forced)) {
-    const std::int64_t each = ceil_div(blocks, *wanted);
-    return *wanted <= kMost && ceil_div(blocks, each) == *wanted ? f(*wanted, each) : void();
+    const std::int64_t each = ceil_div(blocks, std::max<std::int64_t>(*wanted, 1));
+    return ctas > 0 && *wanted <= kMost && ceil_div(blocks, each) == *wanted ? f(*wanted, each) : void();
   }
   f(1, blocks);
   for (int of_sm = 1; of_sm <= ctas; ++of_sm)
