@@ -104,7 +104,7 @@ def test_small_and_narrow_products_take_it(mma: Ask) -> None:
 
 
 def test_large_products_and_long_sums_do_not(choice: Ask) -> None:
-    for size in [(4096, 4096, 4096), (1024, 1024, 1024), (2048, 2048, 256)]:
+    for size in [(4096, 4096, 4096), (1024, 1024, 1024), (2048, 2048, 256), (300, 300, 1400)]:
         assert not choice(*size, dtype=BF16).startswith("mma"), size
     for size in [(1, 4096, 4096), (16, 4096, 4096), (128, 14336, 4096), (8192, 8192, 128)]:
         assert not choice(*size, dtype=BF16, layout="nt").startswith("mma"), size

@@ -276,6 +276,8 @@ def test_dot_adds_in_one_order(n: int, k: int) -> None:
                     assert torch.equal(matmul(y, x[:m].mT), out[:m].mT), m
                 assert torch.equal(matmul(x[3], y.mT), out[3])
                 assert torch.equal(matmul(y, x[3]), out[3])
+        for x in (sliced(a), transposed(a)):
+            check(x, w.mT), check(x, apart.mT)
         batched = matmul(a.expand(3, 4, k), torch.stack([w, 2 * w, apart]).mT)
         assert torch.equal(batched, torch.stack([aligned, 2 * aligned, aligned]))
 

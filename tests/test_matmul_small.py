@@ -9,7 +9,7 @@ from matmul_tiles import check_batches, check_graph, check_nan_and_inf, layouts
 from test_matmul import DIRECT_TILES, assert_special_as, check, forced, has_wgmma, matmul, worse_than_sgemm
 
 SLICED = ["sliced_32x32", "sliced_32x64"]
-APART = [f"{tile}_apart" for tile in SLICED]  # one tile per warp, at any K; only forced
+APART = [f"{tile}_apart" for tile in SLICED]  # one tile per warp; beyond K = 512 only forced
 KERNELS = [*SLICED, *APART]
 EDGES = [(1, 1, 1), (31, 33, 15), (32, 32, 16), (33, 31, 17), (65, 64, 129), (65, 64, 132), (129, 63, 65)]
 EDGES += [(129, 63, 68), (300, 36, 2052), (127, 127, 127)]
@@ -55,7 +55,8 @@ def test_few_outputs(dtype: torch.dtype) -> None:
             bias, residual = randn(n, dtype=dtype, device="cuda"), randn(m, n, dtype=dtype, device="cuda")
             ours = torch.ops.xgemm.linear(a, b.mT, bias, activation="gelu", residual=residual)
             wanted = torch.nn.functional.gelu(a.double() @ b.double() + bias.double()) + residual.double()
-            torch.testing.assert_close(ours, wanted.to(dtype), atol=0.02 if dtype.itemsize == 2 else 1e-4, rtol=0.02)
+            tolerance = {8: 1e-10, 4: 1e-5, 2: 0.02}[dtype.itemsize]
+            torch.testing.assert_close(ours, wanted.to(dtype), atol=10 * tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -34,9 +34,10 @@ int main() {
     }
     if (what == 17) {
       auto p = softmax::make_plan("test", false, source, mask, source.dtype, gpu, batch_invariant);
-      std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld %d %d %d %d\n", int(p.kernel), p.threads, p.lanes,
+      std::printf("%d %d %d %d %lld %lld %lld %lld %lld %lld %d %d %d %d %d\n", int(p.kernel), p.threads, p.lanes,
                   p.cluster, (long long)p.outer,(long long)p.length, (long long)p.columns, (long long)p.chunk,
-                  (long long)p.tiles, (long long)p.blocks, p.team, p.items, p.steps, p.beside);
+                  (long long)p.tiles, (long long)p.blocks, p.team, p.items, p.steps, p.beside,
+                  p.packed);
       continue;
     }
     if (what == 19) {
@@ -108,7 +109,7 @@ SOFTMAX, DIVIDE, MASKED, DENSE_ROWS = 17, 18, 19, 20
 BATCH_INVARIANT = 100  # on top of a kind
 COPY, ROWS, ELEMENTS, SHORT_COLUMNS, COLUMNS = range(5)  # the alternatives of reduce::Plan
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
-SOFTMAX_FIELDS += ["team", "items", "steps", "beside"]
+SOFTMAX_FIELDS += ["team", "items", "steps", "beside", "packed"]
 ROW_KERNEL, COLUMN_KERNEL, TWO_PASS, SHARED, ODD_ROWS, SINGLE_ELEMENTS = range(6)  # softmax::Kernel
 
 
@@ -521,6 +522,20 @@ def test_few_softmax_rows_are_single_elements(planner):
     for dtype, n in itertools.product((F32, BF16, F64), range(1, 700)):
         gap = softmax_plan(planner, dtype, 2, [3, 5, n], [5 * n + 1, n, 1])  # rows with two strides
         assert gap["kernel"] in (ROW_KERNEL, SHARED, ODD_ROWS)
+
+
+def test_many_short_softmax_rows_are_packed(planner):
+    """Whole vectors of rows side by side, as many as threads or more; else, and in batch-invariant mode, no rows."""
+    for dtype, size in ((F32, 4), (BF16, 2)):
+        for n in (3, 5, 7, 9, 13, 64 // size - 1):
+            many = softmax_plan(planner, dtype, 1, [1 << 22, n])
+            assert many["kernel"] == SINGLE_ELEMENTS
+            assert many["packed"] % 8 == 0 and 256 <= many["packed"] <= (16 << 10) // (n * size)
+            apart = softmax_plan(planner, dtype, 1, [1 << 22, n], [n + 1, 1])
+            ordered = softmax_plan(planner, dtype, 1, [1 << 22, n], what=SOFTMAX + BATCH_INVARIANT)
+            few = softmax_plan(planner, dtype, 1, [1 << 18, n])
+            assert apart["packed"] == ordered["packed"] == few["packed"] == 0
+        assert softmax_plan(planner, dtype, 1, [1 << 22, 64 // size + 1])["packed"] == 0  # more rows than fit
 
 
 def test_small_softmax_columns_fill_the_gpu(planner):

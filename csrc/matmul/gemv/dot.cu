@@ -9,7 +9,7 @@
 //           lanes apart, so that a warp's loads of 4 bytes are neighbours.
 //   Order   quad q of k belongs to lane q % lanes of warp q / lanes % warps, which adds its quads' elements i = 0..3 to sum i, in
 //           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. It depends on N, K and whether w is
-//           aligned.
+//           aligned; where K is too long for shared memory to hold x (dot_stages), also on whether x is along k and aligned.
 //   Error   compensated.cuh: rounding errors of the last additions are kept, for a short K those of the first quad, and for one
 //           in lines of less than a warp those of all.
 //

@@ -4,9 +4,8 @@
 // A short launch waits for its instructions, so that there are few: outputs side by side in a thread's registers would share
 // loads, but took 6 us where this takes 2 (docs/log/matmul.md).
 //
-//   Order   a thread adds its k in order; then come the lanes of a warp as a tree, the warps in order, the CTAs in order: it
-//   depends
-//           on K and on the number of CTAs.
+//   Order   a thread adds its k in order; then come the lanes of a warp as a tree, the warps in order, the CTAs in order. It
+//           depends on K and on the number of CTAs.
 //   Error   fp32 and fp64 add in fp64, in which products of fp32 are exact; half precision adds in fp32, in which its own are.
 //
 // Floor: a launch and one round trip to memory.
@@ -48,7 +47,8 @@ __global__ void __launch_bounds__(kOutputsThreads) outputs_kernel(const __grid_c
   for (std::int64_t k = split * kOutputsThreads + threadIdx.x; k < p.k; k += kAhead * step) {
     T of_a[kAhead], of_b[kAhead];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {  // out of bounds the last ones: a condition would part the loads
+    for (int i = 0; i < kAhead;
+         ++i) {  // indices out of bounds are the last one's: behind a branch the loads would wait for each other
       const std::int64_t at = min(k + i * step, p.k - 1);
       of_a[i] = a[at * p.a.col_stride], of_b[i] = b[at * p.b.row_stride];
     }

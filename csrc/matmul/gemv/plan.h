@@ -3,8 +3,8 @@
 //
 // Order of additions. gemv: that of simt/plan.h, so that a row's bits are those of any tile (except with gemv_is_exact, which
 // batch-invariant problems do not use). dot and sweep (fp32): orders of their own, which depend on N and K (with few columns:
-// on M and K; dot's also on the alignment of its large operand), the same for 1 to 4 rows; batch-invariant problems do not use
-// them; nor outputs, whose order depends on K and on how many CTAs share it.
+// on M and K; dot's also on the alignment of its large operand), the same for 1 to 4 rows as far as dot_stages(K);
+// batch-invariant problems do not use them; nor outputs, whose order depends on K and on how many CTAs share it.
 #pragma once
 #include "matmul/order.h"
 #include "matmul/problem.h"

@@ -16,8 +16,8 @@ constexpr double kDotStaged = 1.5, kDotCopy = 3;     // dot whose small operand 
 constexpr double kDotLine = 0.06, kDotRow = 0.0248;  // of an SM: a warp's start; its lanes' sum of each row
 // sweep: a launch; of an SM a tile's row if each product's rounding is kept; fewer CTAs do not reach the memory's rate.
 constexpr double kSweepLaunch = 2.45, kSweepExactRow = 0.416, kSweepBlocksForMemory = 25.4;
-// outputs: everything but CTAs; a CTA of an SM; its threads' turn along k, more of it for each cache line of its warps; a
-// cluster's meeting.
+// outputs, fitted to 446 products of heads (docs/log/matmul.md): everything but CTAs; a CTA of an SM; its threads' turn along k,
+// more of it for each cache line of its warps; a cluster's meeting.
 constexpr double kOutputsLaunch = 1.47, kOutputsCta = 0.255, kOutputsTurn = 0.0706, kOutputsLine = 7.94e-4,
                  kOutputsMeeting = 0.596;
 
@@ -106,8 +106,8 @@ std::optional<GemvPlan> offer_outputs(const Question& q) {
     if (plan.splits > 1 && (q.gpu.major != 9 || outputs * plan.splits > q.gpu.sm_count)) break;
     const double ctas = static_cast<double>(outputs * plan.splits) / q.gpu.sm_count,
                  turns = static_cast<double>(ceil_div(p.k, kOutputsThreads * plan.splits));
-    least.consider(
-        plan, kOutputsLaunch + ctas * kOutputsCta + (plan.splits > 1 ? kOutputsMeeting : 0) + turns * std::max(1.0, ctas) * turn);
+    const double meeting = plan.splits > 1 ? kOutputsMeeting : 0, k_turns = turns * std::max(1.0, ctas) * turn;
+    least.consider(plan, kOutputsLaunch + ctas * kOutputsCta + meeting + std::max(k_turns, q.memory()));
   }
   return least.best;
 }

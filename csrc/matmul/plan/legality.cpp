@@ -57,8 +57,9 @@ bool serves_dot(const Problem& p) {
 
 bool serves_outputs(const Problem& p) {
   constexpr std::int64_t kGrid = (1 << 16) - 1;  // of rows and batches
-  return !p.batch_invariant && p.precision != Precision::ieee && !p.factor && !p.wide_out && !p.gated && !p.prepared_b &&
-         p.k >= 1 && p.m <= kGrid && p.batches <= kGrid && p.n < kMostLines / kMaxCluster;
+  const bool ieee = p.dtype == DType::f32 && p.precision == Precision::ieee;
+  return !p.batch_invariant && !ieee && !p.factor && !p.wide_out && !p.gated && !p.prepared_b && p.k >= 1 && p.m <= kGrid &&
+         p.batches <= kGrid && p.n < kMostLines / kMaxCluster;
 }
 
 /// 16-bit operands, whatever their strides.
@@ -87,19 +88,20 @@ Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forc
   const bool short_lines = std::min(p.m, p.n) >= 1 && std::max(p.m, p.n) <= kMostLines, hopper = gpu.major == 9 && short_lines,
              rounded = !p.factor && !p.wide_out,  // results that every family stores
       any_k = hopper && p.k >= 1 && rounded, tma = any_k && p.k <= kMostLines;
-  return {.gemv = few && !is_half(p.dtype) && (simt || asked("gemv")),
-          .dot = few && (simt || asked("dot")) && serves_dot(p),
-          .sweep = few && asked("sweep") && any_k && serves_sweep(p),
-          .outputs = asked("outputs") && serves_outputs(p) && 2 * rates_of(gpu).fma_f64 >= rates_of(gpu).fma,
-          .simt = asked("simt"),
-          .fp64 = asked("fp64") && short_lines && p.dtype == DType::f64 && p.k <= kMostLines && rates_of(gpu).mma_f64 > 0 &&
-                  (p.n > kGemvLines || !p.batch_invariant),  // gemv's order of additions does not depend on M either
-          .mma = asked("mma") && short_lines && p.k >= 1 && serves_mma(p),
-          .large = asked("large") && serves_large(p),
-          .sliced = asked("sliced") && any_k && serves_short_fp32(p, ceil_div(p.m, 32) * ceil_div(p.n, 32)),
-          .tf32 = asked("tf32") && tma && serves_fp32(p) && p.precision != Precision::highest,
-          .bf16x3 = asked("bf16x3") && tma && serves_fp32(p),
-          .wgmma = asked("wgmma") && any_k && serves_wgmma(p)};
+  return {
+      .gemv = few && !is_half(p.dtype) && (simt || asked("gemv")),
+      .dot = few && (simt || asked("dot")) && serves_dot(p),
+      .sweep = few && asked("sweep") && any_k && serves_sweep(p),
+      .outputs = asked("outputs") && serves_outputs(p) && (is_half(p.dtype) || 2 * rates_of(gpu).fma_f64 >= rates_of(gpu).fma),
+      .simt = asked("simt"),
+      .fp64 = asked("fp64") && short_lines && p.dtype == DType::f64 && p.k <= kMostLines && rates_of(gpu).mma_f64 > 0 &&
+              (p.n > kGemvLines || !p.batch_invariant),  // gemv's order of additions does not depend on M either
+      .mma = asked("mma") && short_lines && p.k >= 1 && serves_mma(p),
+      .large = asked("large") && serves_large(p),
+      .sliced = asked("sliced") && any_k && serves_short_fp32(p, ceil_div(p.m, 32) * ceil_div(p.n, 32)),
+      .tf32 = asked("tf32") && tma && serves_fp32(p) && p.precision != Precision::highest,
+      .bf16x3 = asked("bf16x3") && tma && serves_fp32(p),
+      .wgmma = asked("wgmma") && any_k && serves_wgmma(p)};
 }
 
 bool names_a_tile(std::string_view forced) { return forced.find('_') != forced.npos; }

@@ -16,7 +16,7 @@ inline constexpr double kLaunch = 1.03;       ///< everything but the tiles
 inline constexpr double kNextLaunch = 1.95;   ///< a kernel that depends on the one before
 inline constexpr double kReadSplit = 0.0347;  ///< such a kernel's read of a split's sums, one after another
 inline constexpr double kHidden = 0.113;      ///< share of the shorter of compute, memory and L2 that adds to the longest
-inline constexpr int kMostWaves = 8;          ///< CTAs of an SM, of splits that need not run at once
+inline constexpr int kMostWaves = 8;          ///< CTAs of an SM that splits may give it if they do not wait for each other
 
 /// `ctas` of a tile, `depth` of K each, on `at_once` SMs.
 inline double compute_us(const TileInfo& t, std::int64_t ctas, std::int64_t depth, std::int64_t at_once) {
