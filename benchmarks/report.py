@@ -107,7 +107,7 @@ def why(results: Results) -> str:
     drawn = [
         speedup(group)
         for group in results.groups(RANDOM_SHAPES, "float32", "highest")
-        if group[OURS].get("op") == "matmul" and best_peer(group)
+        if "matmul" in group[OURS].get("groups", ()) and best_peer(group)
     ]
     others = [(layers, "on shapes of real layers"), (drawn, "on random shapes")]
     beside = ", ".join(f"{geomean(values):.1f} {where}" for values, where in others if values)

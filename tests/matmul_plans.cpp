@@ -130,6 +130,7 @@ struct Print {
 std::optional<Candidate> offer(const Asked& q, const std::string& family) {
   const auto& [p, gpu, forced, families] = q;
   if (family == "cuda_cores") return offer_cuda_cores({p, gpu, forced});
+  if (family == "outputs") return offer_outputs({p, gpu, forced});
   if (family == "wgmma") return offer_wgmma({p, gpu, forced});
   if (family == "mma") return offer_mma({p, gpu, forced});
   if (family == "large") return offer_large({p, gpu, forced});

@@ -78,7 +78,7 @@ class Offer:
 def family(name: str) -> str:
     """The family that a forced name asks, in the program's words."""
     prefix = name.partition("_")[0]
-    return "cuda_cores" if prefix in ("simt", "gemv", "dot") else prefix
+    return "cuda_cores" if prefix in ("simt", "gemv", "dot", "sweep") else prefix
 
 
 def _name(plan: str) -> str:
@@ -152,4 +152,4 @@ class Planner:
         product = Product(64, 64, 64, 1, "nn", "float32", "highest")
         (line,) = self.answers([product.question("simt", "names")])
         listed = line.partition(": ")[2].partition(" (")[0].split(", ")
-        return [name for name in listed if "_" in name or name in ("gemv", "dot", "sweep")]
+        return [name for name in listed if "_" in name or name in ("gemv", "dot", "sweep", "outputs")]
