@@ -26,7 +26,7 @@ from tools.plan_costs.planner import MEMORY, Planner, Product
 ERROR = 0.05  # of a prediction, about: what a sample's residual is measured in
 FREEDOM = 0.5  # how far, in logarithms, a cost may well be from its value
 STEP = 0.02  # of a cost, for its derivative: what rounds to whole waves needs more than an infinitesimal one
-# Fields of a plan's text that do not say how a product is divided: in older files they have other values, or other names.
+# Fields of a plan's text that do not say how a product is divided: in older files their values or names differ.
 _UNCUT = re.compile(r" (?:per_sm|partials|counters|workspace|rows|many|apart)=\S+")
 MARGINS = [0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0]
 
