@@ -45,10 +45,10 @@ __global__ void __launch_bounds__(kOutputsThreads) outputs_kernel(const __grid_c
   ptx::grid_wait();
   Sum sum = 0;
   for (std::int64_t k = split * kOutputsThreads + threadIdx.x; k < p.k; k += kAhead * step) {
+    // Out of bounds the last element is loaded again: behind a branch the loads would wait for each other.
     T of_a[kAhead], of_b[kAhead];
 #pragma unroll
-    for (int i = 0; i < kAhead;
-         ++i) {  // indices out of bounds are the last one's: behind a branch the loads would wait for each other
+    for (int i = 0; i < kAhead; ++i) {
       const std::int64_t at = min(k + i * step, p.k - 1);
       of_a[i] = a[at * p.a.col_stride], of_b[i] = b[at * p.b.row_stride];
     }

@@ -32,10 +32,13 @@ void consider_gemv(const Question& q, Least<GemvPlan>& least) {
   const bool of_b = p.m <= kGemvLines, one = std::min(p.m, p.n) == 1;
   const bool quads_of_x = of_b ? q.quads_a && a_along_k(p) : q.quads_b && b_along_k(p);
   const double stage = kGemvStage * (1 + ((of_b ? q.quads_b : q.quads_a) ? 0 : 16 / q.size) + (one || quads_of_x ? 0 : kGemvOfX));
+  GemvPlan plan{};
+  plan.kernel = GemvKernel::gemv, plan.chunk = chunk, plan.chunks = chunks;
   each_split(q, chunks, tiles, kPerSm, [&](std::int64_t splits, std::int64_t each) {
+    plan.splits = splits, plan.workspace_bytes = splits > 1 ? sums : 0;
     const double waves = std::max(1.0, static_cast<double>(tiles * splits) / (kPerSm * q.gpu.sm_count)),
                  cta = kGemvStart + stage * static_cast<double>(ceil_div(each, kWarps) * stages);
-    least.consider({GemvKernel::gemv, chunk, chunks, splits, 0, splits > 1 ? sums : 0, false, 0},
+    least.consider(plan,
                    kGemvLaunch + (splits > 1 ? kNextLaunch : 0) + std::max(q.move(of_b ? q.bytes_b : q.bytes_a), waves * cta));
   });
 }
@@ -49,21 +52,22 @@ void consider_dot(const Question& q, Least<GemvPlan>& least) {
   const double slower = stages ? kDotStaged : strided ? 4 * kDotStaged : 1;
   const double us =
       std::max({slower * q.move(bytes), 1e6 * bytes / (warps * kDotWarpBytes), warps / q.gpu.sm_count * (kDotLine + row)});
-  least.consider({GemvKernel::dot, chunk_length(p.n, p.k), chunk_count(p.n, p.k), 1, 0, 0, false, 0},
-                 kLaunch + (stages ? kDotCopy : 0) + us);
+  GemvPlan plan{};
+  plan.kernel = GemvKernel::dot, plan.chunk = chunk_length(p.n, p.k), plan.chunks = chunk_count(p.n, p.k), plan.splits = 1;
+  least.consider(plan, kLaunch + (stages ? kDotCopy : 0) + us);
 }
 
 void consider_sweep(const Question& q, Least<GemvPlan>& least) {
   const Problem& p = q.p;
   const bool of_b = sweep_streams_b(p);
-  const std::int64_t lines = of_b ? p.n : p.m, splits = sweep_splits(lines, p.k),
-                     tiles = ceil_div(lines, std::int64_t{kSweepColumns}) * p.batches;
-  const bool many = tiles * splits > (splits == 1 ? 1 : 2) * q.gpu.sm_count;
-  const double busy = std::min(1.0, static_cast<double>(tiles * splits) / kSweepBlocksForMemory);
+  const std::int64_t lines = of_b ? p.n : p.m, tiles = ceil_div(lines, std::int64_t{kSweepColumns}) * p.batches;
+  GemvPlan plan{};
+  plan.kernel = GemvKernel::sweep, plan.splits = sweep_splits(lines, p.k), plan.tiles = tiles;
+  plan.many = tiles * plan.splits > (plan.splits == 1 ? 1 : 2) * q.gpu.sm_count;
+  const double busy = std::min(1.0, static_cast<double>(tiles * plan.splits) / kSweepBlocksForMemory);
   const double exact =
       p.k <= kSweepExact ? static_cast<double>(ceil_div(tiles, q.gpu.sm_count) * std::min(p.m, p.n)) * kSweepExactRow : 0;
-  least.consider({GemvKernel::sweep, 0, 0, splits, tiles, 0, many, 0},
-                 kSweepLaunch + exact + q.move(of_b ? q.bytes_b : q.bytes_a) / busy);
+  least.consider(plan, kSweepLaunch + exact + q.move(of_b ? q.bytes_b : q.bytes_a) / busy);
 }
 
 }  // namespace
