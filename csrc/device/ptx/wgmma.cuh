@@ -95,10 +95,14 @@ struct Wgmma;
 #define XGEMM_R48 XGEMM_R40 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define XGEMM_R56 XGEMM_R48 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define XGEMM_R64 XGEMM_R56 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define XGEMM_R80 XGEMM_R64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
-#define XGEMM_R96 XGEMM_R80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define XGEMM_R112 XGEMM_R96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
-#define XGEMM_R128 XGEMM_R112 ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define XGEMM_R72 XGEMM_R64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define XGEMM_R80 XGEMM_R72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define XGEMM_R88 XGEMM_R80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define XGEMM_R96 XGEMM_R88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define XGEMM_R104 XGEMM_R96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define XGEMM_R112 XGEMM_R104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define XGEMM_R120 XGEMM_R112 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define XGEMM_R128 XGEMM_R120 ", %120, %121, %122, %123, %124, %125, %126, %127"
 #define XGEMM_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define XGEMM_D8(i) XGEMM_D4(i), XGEMM_D4(i + 4)
 #define XGEMM_D16 XGEMM_D8(0), XGEMM_D8(8)
@@ -107,10 +111,14 @@ struct Wgmma;
 #define XGEMM_D48 XGEMM_D40, XGEMM_D8(40)
 #define XGEMM_D56 XGEMM_D48, XGEMM_D8(48)
 #define XGEMM_D64 XGEMM_D56, XGEMM_D8(56)
-#define XGEMM_D80 XGEMM_D64, XGEMM_D8(64), XGEMM_D8(72)
-#define XGEMM_D96 XGEMM_D80, XGEMM_D8(80), XGEMM_D8(88)
-#define XGEMM_D112 XGEMM_D96, XGEMM_D8(96), XGEMM_D8(104)
-#define XGEMM_D128 XGEMM_D112, XGEMM_D8(112), XGEMM_D8(120)
+#define XGEMM_D72 XGEMM_D64, XGEMM_D8(64)
+#define XGEMM_D80 XGEMM_D72, XGEMM_D8(72)
+#define XGEMM_D88 XGEMM_D80, XGEMM_D8(80)
+#define XGEMM_D96 XGEMM_D88, XGEMM_D8(88)
+#define XGEMM_D104 XGEMM_D96, XGEMM_D8(96)
+#define XGEMM_D112 XGEMM_D104, XGEMM_D8(104)
+#define XGEMM_D120 XGEMM_D112, XGEMM_D8(112)
+#define XGEMM_D128 XGEMM_D120, XGEMM_D8(120)
 
 // a, b, p, ta and tb: the numbers of the operands after D.
 #define XGEMM_WGMMA(n, type, registers, a, b, p, ta, tb, outputs)                                                             \
@@ -130,7 +138,13 @@ struct Wgmma;
     XGEMM_WGMMA(96, name, XGEMM_R48, "%48", "%49", "%50", "%51", "%52", XGEMM_D48)         \
     XGEMM_WGMMA(112, name, XGEMM_R56, "%56", "%57", "%58", "%59", "%60", XGEMM_D56)        \
     XGEMM_WGMMA(128, name, XGEMM_R64, "%64", "%65", "%66", "%67", "%68", XGEMM_D64)        \
+    XGEMM_WGMMA(144, name, XGEMM_R72, "%72", "%73", "%74", "%75", "%76", XGEMM_D72)        \
+    XGEMM_WGMMA(160, name, XGEMM_R80, "%80", "%81", "%82", "%83", "%84", XGEMM_D80)        \
+    XGEMM_WGMMA(176, name, XGEMM_R88, "%88", "%89", "%90", "%91", "%92", XGEMM_D88)        \
     XGEMM_WGMMA(192, name, XGEMM_R96, "%96", "%97", "%98", "%99", "%100", XGEMM_D96)       \
+    XGEMM_WGMMA(208, name, XGEMM_R104, "%104", "%105", "%106", "%107", "%108", XGEMM_D104) \
+    XGEMM_WGMMA(224, name, XGEMM_R112, "%112", "%113", "%114", "%115", "%116", XGEMM_D112) \
+    XGEMM_WGMMA(240, name, XGEMM_R120, "%120", "%121", "%122", "%123", "%124", XGEMM_D120) \
     XGEMM_WGMMA(256, name, XGEMM_R128, "%128", "%129", "%130", "%131", "%132", XGEMM_D128) \
   }
 XGEMM_WGMMA_HALF(__half, "f16");
@@ -189,9 +203,13 @@ XGEMM_WGMMA_TF32(128, XGEMM_R64, "%64", "%65", "%66", "%67", "%68", "%69", XGEMM
 XGEMM_WGMMA_TF32(256, XGEMM_R128, "%128", "%129", "%130", "%131", "%132", "%133", XGEMM_D128)
 #undef XGEMM_WGMMA_TF32
 #undef XGEMM_D128
+#undef XGEMM_D120
 #undef XGEMM_D112
+#undef XGEMM_D104
 #undef XGEMM_D96
+#undef XGEMM_D88
 #undef XGEMM_D80
+#undef XGEMM_D72
 #undef XGEMM_D64
 #undef XGEMM_D56
 #undef XGEMM_D48
@@ -201,9 +219,13 @@ XGEMM_WGMMA_TF32(256, XGEMM_R128, "%128", "%129", "%130", "%131", "%132", "%133"
 #undef XGEMM_D8
 #undef XGEMM_D4
 #undef XGEMM_R128
+#undef XGEMM_R120
 #undef XGEMM_R112
+#undef XGEMM_R104
 #undef XGEMM_R96
+#undef XGEMM_R88
 #undef XGEMM_R80
+#undef XGEMM_R72
 #undef XGEMM_R64
 #undef XGEMM_R56
 #undef XGEMM_R48

@@ -24,10 +24,10 @@ using Tiles = std::array<TileInfo, kCount>;
 
 // Tiles of wgmma: a k-block takes the tensor cores' time (operations a cycle and SM, megahertz) and the hand-over of its slot; a
 // CTA's start and end take longer the more it stores.
-inline constexpr double kHalfHandOver = 0.0399, kHalfStart = 0.337, kHalfElement = 3.95e-5;
+inline constexpr double kHalfHandOver = 0.0155, kHalfStart = 0.68, kHalfElement = 2.5e-5;
 inline constexpr double kTf32HandOver = 0.0908, kTf32Start = 0.763, kTf32Element = 9.86e-5;
 constexpr TileInfo half_tile(std::string_view name, int m, int n, int k) {
-  return {name, m, n, k, 1, kHalfStart + kHalfElement * m * n, 2.0 * m * n * k / (4096 * 1650) + kHalfHandOver * k / 64};
+  return {name, m, n, k, 1, kHalfStart + kHalfElement * m * n, 2.0 * m * n * k / (4096 * 1800) + kHalfHandOver};
 }
 constexpr TileInfo tf32_tile(std::string_view name, int m, int n, int k) {
   return {name, m, n, k, 1, kTf32Start + kTf32Element * m * n, 2.0 * m * n * k / (2048 * 1700) + kTf32HandOver * k / 32};
@@ -95,11 +95,10 @@ inline constexpr Tiles<1> kBf16x3Tiles{{
     {"bf16x3_64x128", 64, 128, 64, 1, 2.38, 1.88},
 }};
 
-/// wgmma on 16-bit operands.
-enum class WgmmaTile : std::uint8_t { t128x256, t128x192, t128x128, t64x64, t64x32 };
-inline constexpr Tiles<5> kWgmmaTiles{{
+/// wgmma on 16-bit operands. A tile of 128 rows may have fewer columns, down to half of these, so that tiles fill whole waves.
+enum class WgmmaTile : std::uint8_t { t128x256, t128x128, t64x64, t64x32 };
+inline constexpr Tiles<4> kWgmmaTiles{{
     half_tile("wgmma_128x256", 128, 256, 64),  // the least shared-memory and L2 traffic per product
-    half_tile("wgmma_128x192", 128, 192, 64),  // half precision: where it fills whole waves
     half_tile("wgmma_128x128", 128, 128, 64),  // fewer columns, or fp32: room for the promoted sums
     half_tile("wgmma_64x64", 64, 64, 128),     // few rows: limited by reading B; smaller products
     half_tile("wgmma_64x32", 64, 32, 128),     // half precision, a K-major B

@@ -10,14 +10,14 @@
 namespace xgemm::matmul {
 namespace {
 
-constexpr double kHalfLaunch = 1.6;                 // half precision: everything but the tiles
-constexpr double kPair = 0.775;                     // the start of a multicast pair
-constexpr double kFewRows = 0.853;                  // a k-block of few rows, of which only those in bounds are loaded
-constexpr double kCluster = 1.06, kMeeting = 3.81;  // splits of K that a cluster adds, or CTAs through memory
+constexpr double kHalfLaunch = 2.04;                // half precision: everything but the tiles
+constexpr double kPair = 1.06;                      // the start of a multicast pair
+constexpr double kFewRows = 1.5;                    // a k-block of few rows, of which only those in bounds are loaded
+constexpr double kCluster = 1.19, kMeeting = 6.07;  // splits of K that a cluster adds, or CTAs through memory
 constexpr double kUnalignedStore = 0.671;           // rows of C that begin unaligned, which TMA cannot store
 constexpr double kLineRequest = 8.87e-4;            // a cache line that an SM requests
 // fp32 operands in one or two fp16 parts: more of a CTA, for scales; more of 64 k of each product, in two parts for promotion.
-constexpr double kPartsStore = 0.718, kPartsProduct = 0.034;
+constexpr double kPartsStore = 0.718, kPartsProduct = 0.084;
 // few_rows.cuh: everything but its slots; of 128 k, and more for each row.
 constexpr double kFewRowsStart = 2.44, kSlot = 0.286, kSlotRow = 0.00186;
 
@@ -35,7 +35,7 @@ bool has_instance(const Problem& p, WgmmaTile tile, int parts, bool k_major_b, s
   if (p.gated) return in_cta == 1 && (tile == WgmmaTile::t128x128 || (parts == 0 && (tile == WgmmaTile::t128x256 || decode)));
   if (t.n > 128 && in_cta > 1) return false;      // no registers for a second sum
   if (parts == 0) return t.n >= 64 || k_major_b;  // a row of 32 columns along n is too short for the 128-byte swizzle
-  if (parts == 1) return t.m == 128 && tile != WgmmaTile::t128x192;
+  if (parts == 1) return t.m == 128;
   return tile == WgmmaTile::t128x128 || decode;
 }
 
@@ -51,18 +51,28 @@ struct WgmmaRoofline {
   const Problem& p = q.p;
   double lines_a = parts ? 1 : lines_a_row(a), lines_b = parts ? 1 : lines_a_row(b);
 
-  /// Columns of C per tile. Few rows with a K-major B: as many as keep all SMs equally busy.
-  std::int64_t columns(const TileInfo& t, std::int64_t cluster) const {
-    const std::int64_t most = p.gated ? t.n / 2 : t.n;
+  /// Calls f(columns of C per tile). Few rows with a K-major B: as many as keep all SMs equally busy. Tiles of 128 rows: for each
+  /// number of tiles the fewest.
+  template <class F>
+  void each_width(const TileInfo& t, std::int64_t cluster, const F& f) const {
+    const std::int64_t most = p.gated ? t.n / 2 : t.n, step = !b.k_major || p.c.data || p.residual.data ? 64
+                                                              : parts > 0                               ? 32
+                                                                                                        : 16;
     const bool few = t.m <= 64 && t.n > 32 && p.m <= 64 && parts == 0 && b.k_major && !p.gated && p.batches == 1 && cluster == 1;
-    return few ? std::min(most, round_up(ceil_div(p.n, round_up(ceil_div(p.n, most), q.gpu.sm_count)), 8)) : most;
+    if (few) return f(std::min(most, round_up(ceil_div(p.n, round_up(ceil_div(p.n, most), q.gpu.sm_count)), 8)));
+    if (t.m <= 64 || p.gated || parts == 2) return f(most);
+    const std::int64_t least = std::min(most, most / 2 + step);
+    std::int64_t tiles = ceil_div(p.n, most), width{};
+    do f(width = std::max(least, round_up(ceil_div(p.n, tiles++), step)));
+    while (width > least);
   }
 
   std::int64_t tiles(const WgmmaTiling& c) const { return ceil_div(p.m, info(c.tile).m) * ceil_div(p.n, c.columns) * p.batches; }
 
   double us(const WgmmaTiling& c) const {
-    const TileInfo& t = info(c.tile);
-    const bool half = parts == 0, pairs_share_a = c.multicast && shares_a(t.m, t.n),
+    const TileInfo& most = info(c.tile);
+    const TileInfo t = most.m == 128 && !p.gated ? half_tile(most.name, most.m, static_cast<int>(c.columns), most.k) : most;
+    const bool half = parts == 0, pairs_share_a = c.multicast && shares_a(most.m, most.n),
                pairs_share_b = c.multicast && !pairs_share_a;
     const std::int64_t tiles_m = ceil_div(p.m, t.m), tiles_n = ceil_div(p.n, c.columns), ctas = tiles(c) * c.memory_splits;
     const std::int64_t pairs = p.batches * (pairs_share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
@@ -78,12 +88,13 @@ struct WgmmaRoofline {
     const double product = t.block * 64 / t.k * (p.m <= 64 && t.m == 64 && half ? kFewRows : 1);
     const double block = half ? std::max(product, lines_a > 1 || lines_b > 1 ? kLineRequest * requests : 0)
                               : (parts == 2 ? 3 : 1) * (product + kPartsProduct);
-    const double store = t.start + (half ? (p.n % 8 == 0 ? 0 : kUnalignedStore) : kPartsStore * parts);
+    const double store =
+        t.start + (half ? (p.n % 8 == 0 && (t.m == 64 || c.columns % 64 == 0) ? 0 : kUnalignedStore) : kPartsStore * parts);
     const double bytes = half ? 2 : 2 * parts, up = p.gated ? q.bytes_b : 0;  // of an element of A and B
     const double l2 = 1e6 * requests * bytes * k * static_cast<double>(ctas * c.cluster) / q.machine.l2_tma_bytes;
     const double memory = q.move(bytes / q.size * (q.bytes_a + q.bytes_b + up) + q.bytes_c);
-    const double sums = rows * t.n * 4, add = q.add_by_meeting(half ? kCluster : kMeeting, c.cluster, half ? sums : 0) +
-                                              q.add_by_meeting(kMeeting, c.memory_splits, 2 * sums);
+    const double sums = rows * t.n * 4,
+                 add = q.add_by_meeting(kCluster, c.cluster, 2 * sums) + q.add_by_meeting(kMeeting, c.memory_splits, 2 * sums);
     return longest_us(rounds * (k / 64 * block + store), memory, l2) + rounds * add + (c.multicast ? kPair : 0);
   }
 
@@ -108,12 +119,14 @@ double choose(const WgmmaRoofline& times, std::int64_t splits, std::string_view 
   const bool few = times.parts == 0 && !p.gated && p.m <= 64;
   double least = HUGE_VAL;
   const auto consider = [&](WgmmaTiling c) {
-    c.columns = times.columns(info(c.tile), c.cluster);
-    for (const bool multicast : {false, true}) {
-      c.multicast = multicast;
-      const double us = times.may_pay(c) ? times.us(c) : HUGE_VAL;
-      if (us < least) least = us, best = c;
-    }
+    times.each_width(info(c.tile), c.cluster, [&](std::int64_t columns) {
+      c.columns = columns;
+      for (const bool multicast : {false, true}) {
+        c.multicast = multicast;
+        const double us = times.may_pay(c) ? times.us(c) : HUGE_VAL;
+        if (us < least) least = us, best = c;
+      }
+    });
   };
   each_tile<WgmmaTile>(kWgmmaTiles, forced, [&](WgmmaTile tile, const TileInfo& t) {
     if (few && !names_a_tile(forced) && t.m > 64) return;  // few rows wait for B, whatever the tile

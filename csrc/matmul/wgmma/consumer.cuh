@@ -83,8 +83,8 @@ struct Consumer {
   __device__ __forceinline__ std::uint32_t slot_offset() const {
     return static_cast<std::uint32_t>(warp_uniform(state.slot) * (kConfig.stage_bytes() / 16));
   }
-  template <Products kProducts = Products::large>
-  __device__ __forceinline__ void multiply(Sums& sums, std::uint32_t offset, bool accumulate, int from, int to) const {
+  template <Products kProducts = Products::large, int kCount>
+  __device__ __forceinline__ void multiply(float (&sums)[kCount], std::uint32_t offset, bool accumulate, int from, int to) const {
     wgmma_detail::multiply<Element, Config, kProducts>(sums, base_a + offset, base_b + offset, accumulate, from, to);
   }
   __device__ __forceinline__ void release(int slot, bool really) const {
@@ -101,14 +101,30 @@ struct Consumer {
     }
   }
 
-  /// Sums the products of the next `count` (at least 1) slots from zero. The wait for and the release of slots lie between a
-  /// slot's two groups of products, so that a lone consumer keeps the tensor cores busy.
+  /// Adds the products of the next `count` (at least 1) slots, of up to kColumns columns.
+  template <int kColumns = kConfig.tile_n>
+  __device__ __forceinline__ void add_slots(Sums& result, int count) {
+    // Half of the tile's and less have a tile of their own; an MN-major B is slow if it ends in a block of 64.
+    constexpr int kNarrower = kColumns - (kConfig.k_major_b ? 16 : 64);
+    if constexpr (kConfig.may_narrow() && 2 * kNarrower > kConfig.tile_n) {
+      if (g.tiles.width <= kNarrower) return add_slots<kNarrower>(result, count);
+    }
+    multiply_slots(reinterpret_cast<float(&)[kColumns / 2]>(result), count);
+  }
   __device__ __forceinline__ void sum_slots(Sums& result, int count) {
+    if constexpr (kConfig.tile_n <= 128) {  // else ptxas copies sums between products, which waits for each
+#pragma unroll
+      for (float& x : result) x = 0;
+    }
+    add_slots(result, count);
+  }
+  /// Sums from zero. The wait for and the release of slots lie between a slot's two groups of products, so that a lone consumer
+  /// keeps the tensor cores busy.
+  template <int kCount>
+  __device__ __forceinline__ void multiply_slots(float (&result)[kCount], int count) {
     constexpr int kHead = kAlone ? 2 : kSteps;
     int previous = 0;
     bool landed = false;
-#pragma unroll
-    for (float& x : result) x = 0;  // else ptxas copies sums between products of wgmma_64x32, which waits for each
     for (int done = 0; done < count; ++done) {
       const std::uint32_t offset = slot_offset();
       if (!landed) shared.pipeline.wait(state);

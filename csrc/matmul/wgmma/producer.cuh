@@ -85,11 +85,14 @@ struct Producer {
   /// of an MN-major one.
   template <bool kKMajor, bool kMayShare, int kLines>
   __device__ __forceinline__ void load_parts(unsigned char* target, const CUtensorMap& map, ptx::Barrier* landed, int line,
-                                             int shift, int batch, int k) const {
+                                             int shift, int batch, int k, int lines = kLines) const {
+    if constexpr (kConfig.may_narrow() && !kKMajor)
+      asm volatile("" : "+r"(lines));  // else comparisons with it are kept, and spill
 #pragma unroll
     for (int part = 0; part < kParts; ++part, target += kConfig.blocks * kLines * kRowBytes)
 #pragma unroll
       for (int i = 0; i < (kKMajor ? kConfig.blocks : kLines / 64); ++i) {
+        if (!kKMajor && 64 * i >= lines) break;
         unsigned char* const to = target + shift * kRowBytes;
         if constexpr (kKMajor)
           load<kMayShare>(to + i * kLines * kRowBytes, map, landed, k + kWgmmaTileK * i, line + shift, batch + part);
@@ -101,7 +104,8 @@ struct Producer {
     ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
     load_parts<kConfig.k_major_a, kMayShareA, kConfig.tile_m>(target, g.a, landed, at.row, at.shift_a, at.batch_a, k);
     target += kParts * kConfig.blocks * kConfig.bytes_a();
-    load_parts<kConfig.k_major_b, kMayShareB, kConfig.tile_n>(target, g.b, landed, at.column, at.shift_b, at.batch_b, k);
+    load_parts<kConfig.k_major_b, kMayShareB, kConfig.tile_n>(target, g.b, landed, at.column, at.shift_b, at.batch_b, k,
+                                                              kConfig.may_narrow() ? g.tiles.width : kConfig.tile_n);
     if constexpr (kConfig.gated)
       load_parts<true, false, kConfig.tile_n>(target + kConfig.columns() * kRowBytes, g.gate.up, landed, at.column, 0, at.batch_b,
                                               k);
