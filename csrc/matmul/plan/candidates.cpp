@@ -16,8 +16,8 @@ constexpr double kMmaElements = 1.17;
 constexpr double kTf32UnalignedC = 3.05;  // time of rows of C that begin unaligned, which are stored by element
 // sliced: k-blocks loaded by element relative to quads; a cluster adds splits, in each wave.
 constexpr double kSlicedElements = 1.2, kSlicedCluster = 2.17;
-// bf16x3: a launch; CTAs that share tiles meet; time of a k-block of up to half of the rows; time with element-wise loads of B.
-constexpr double kBf16x3Launch = 2.57, kBf16x3Meeting = 8, kBf16x3FewRows = 0.8, kBf16x3Elements = 1.49;
+// bf16x3: a launch; CTAs that share tiles meet; time of a k-block of up to half of the rows; with element-wise loads of B.
+constexpr double kBf16x3Launch = 2.57, kBf16x3Meeting = 8, kBf16x3FewRows = 0.8, kBf16x3Elements = 1.6;
 
 // large, by the rates of the device (machine.h), no time was fitted: of a CTA the first loads and the store of C; shares of the
 // rate: an H200 with XGEMM_ARCH=80; of that with sums in fp32.
@@ -205,9 +205,9 @@ std::optional<Bf16x3Plan> offer_bf16x3(const Question& q) {
   constexpr std::int64_t kLeastK = 64;  // of "highest": for a smaller k SGEMM rounds so seldom that truncation would show
   if (!q.legal.bf16x3) return {};
   if (q.forced.empty() && q.p.precision == Precision::highest && q.p.k < kLeastK) return {};
-  TileInfo t = kBf16x3Tiles[0];
-  if (2 * q.p.m <= t.m) t.slow_down(kBf16x3FewRows);
   Bf16x3Plan plan = bf16x3_plan(q);
+  TileInfo t = kBf16x3Tiles[0];
+  t.slow_down((2 * q.p.m <= t.m ? kBf16x3FewRows : 1) * (plan.b_tma() ? 1 : kBf16x3Elements));
   if (plan.tiles > kMostLines / plan.blocks) return {};
   Least<Bf16x3Plan> least;
   // Units of all k-blocks, of half of them, ...: a CTA takes as many of the sequence of all tiles' units as every other.
@@ -215,12 +215,13 @@ std::optional<Bf16x3Plan> offer_bf16x3(const Question& q) {
     plan.units = ceil_div(plan.blocks, plan.granule);
     const std::int64_t all = plan.tiles * plan.units,
                        most = ceil_div(all, plan.ctas = std::min<std::int64_t>(q.gpu.sm_count, all));
-    const bool shares = plan.units > 1 && all % (plan.ctas * plan.units) != 0;
+    const bool shares = plan.units > 1 && all % (plan.ctas * plan.units) != 0,
+               whole_runs =
+                   all == most * plan.ctas && plan.units % most == 0;  // of units: no CTA begins one tile and ends another
     plan.partial_bytes = shares ? 2 * plan.ctas * t.m * kBf16x3Columns * 4 : 0, plan.counter_bytes = shares ? plan.ctas * 16 : 0;
-    const double compute =
-        static_cast<double>(most * plan.granule) * t.block + static_cast<double>(ceil_div(most, plan.units) + shares) * t.start;
-    const double add = q.add_by_meeting(kBf16x3Meeting, shares ? 2 : 1, 0);
-    least.consider(plan, (plan.b_tma() ? 1 : kBf16x3Elements) * (kBf16x3Launch + longest_us(compute, q.memory()) + add));
+    const double starts = static_cast<double>(ceil_div(most, plan.units) + (shares && !whole_runs)),
+                 compute = static_cast<double>(most * plan.granule) * t.block + starts * t.start;
+    least.consider(plan, kBf16x3Launch + longest_us(compute, q.memory()) + (shares ? kBf16x3Meeting : 0));
   }
   return least.best;
 }
