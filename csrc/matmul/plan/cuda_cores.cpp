@@ -53,7 +53,7 @@ void consider_dot(const Question& q, Least<GemvPlan>& least) {
   const double us =
       std::max({slower * q.move(bytes), 1e6 * bytes / (warps * kDotWarpBytes), warps / q.gpu.sm_count * (kDotLine + row)});
   GemvPlan plan{};
-  plan.kernel = GemvKernel::dot, plan.chunk = chunk_length(p.n, p.k), plan.chunks = chunk_count(p.n, p.k), plan.splits = 1;
+  plan.kernel = GemvKernel::dot;
   least.consider(plan, kLaunch + (stages ? kDotCopy : 0) + us);
 }
 
@@ -81,7 +81,8 @@ SimtPlan offer_simt(const Question& q) {
   each_tile<SimtTile>(kSimtTiles, q.forced, [&](SimtTile tile, TileInfo t) {
     const auto bytes = static_cast<std::size_t>(shape(tile).shared_bytes(accumulator_bytes(p.dtype)));
     if (!has_instance(tile, p.dtype) || bytes > q.gpu.smem_per_block || !q.legal.simt) return;
-    t.slow_down(p.dtype == DType::f64 ? 2 * q.machine.cuda_f64_slower : q.machine.cuda_slower);
+    t.slow_down(p.dtype == DType::f64 ? 2 * q.machine.slower(&ArchitectureRates::fma_f64)
+                                      : q.machine.slower(&ArchitectureRates::fma));
     const std::int64_t tiles = q.tiles(t), sums = p.batches * p.m * p.n * chunks * accumulator_bytes(p.dtype);
     each_split(q, chunks, tiles, kMostWaves, [&](std::int64_t splits, std::int64_t each) {
       least.consider({tile, chunk, chunks, splits, splits > 1 ? sums : 0, vector, 0},
@@ -107,7 +108,7 @@ std::optional<GemvPlan> offer_outputs(const Question& q) {
   plan.kernel = GemvKernel::outputs;
   Least<GemvPlan> least;
   for (plan.splits = 1; plan.splits <= kMaxCluster; plan.splits *= 2) {
-    if (plan.splits > 1 && (q.gpu.major != 9 || outputs * plan.splits > q.gpu.sm_count)) break;
+    if (plan.splits > 1 && (!q.hopper || outputs * plan.splits > q.gpu.sm_count)) break;
     const double ctas = static_cast<double>(outputs * plan.splits) / q.gpu.sm_count,
                  turns = static_cast<double>(ceil_div(p.k, kOutputsThreads * plan.splits));
     const double meeting = plan.splits > 1 ? kOutputsMeeting : 0, k_turns = turns * std::max(1.0, ctas) * turn;
@@ -118,8 +119,7 @@ std::optional<GemvPlan> offer_outputs(const Question& q) {
 
 SimtPlan simt_fallback(Problem p, const DeviceProperties& gpu) {
   p.precision = Precision::ieee;
-  // For few rows gemv would be faster, but it computes whole products only.
-  SimtPlan simt = offer_simt({p, gpu, std::min(p.m, p.n) <= kGemvLines ? info(SimtTile::t16x128).name : ""});
+  SimtPlan simt = offer_simt({p, gpu});  // for few rows gemv would be faster, but it computes whole products only
   simt.splits = 1, simt.workspace_bytes = 0;
   return simt;
 }
@@ -127,7 +127,7 @@ SimtPlan simt_fallback(Problem p, const DeviceProperties& gpu) {
 // A gemv reads the large operand at the memory's rate; no tile beats that.
 std::optional<Candidate> offer_cuda_cores(const Question& q) {
   Least<GemvPlan> least;
-  if (q.legal.gemv && !q.legal.sweep) consider_gemv(q, least);  // sweep reads the same in one launch: always faster
+  if (q.legal.gemv) consider_gemv(q, least);
   if (q.legal.dot) consider_dot(q, least);
   if (q.legal.sweep) consider_sweep(q, least);
   if (least.best) return *least.best;

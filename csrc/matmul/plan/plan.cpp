@@ -6,8 +6,6 @@
 namespace xgemm::matmul {
 namespace {
 
-bool is_hopper(const Question& q) { return q.gpu.major == 9; }
-
 /// The flat list: the candidate of least predicted time; of equal ones the first.
 Candidate fastest(const Question& q) {
   std::optional<Candidate> best;
@@ -18,7 +16,7 @@ Candidate fastest(const Question& q) {
   if (const auto fp64 = offer_fp64(q)) return consider(fp64), *best;  // always faster than whole rows on CUDA cores
   consider(offer_mma(q)), consider(offer_sliced(q)), consider(offer_tf32(q));
   consider(offer_bf16x3(q)), consider(offer_wgmma(q));
-  if (!is_hopper(q) || !q.forced.empty()) consider(offer_large(q));
+  if (!q.hopper || !q.forced.empty()) consider(offer_large(q));
   consider(offer_cuda_cores(q));
   return best ? *best : *offer_large({q.p, q.gpu});  // serves every problem of half precision
 }
@@ -57,7 +55,7 @@ bool slower_than_torch(const Question& q, double seconds) {
   constexpr std::int64_t kFew = 64, kStart = 3500, kHalfRate = 600, kDoubleRate = 55;  // nanoseconds, TFLOP/s
   const Problem& p = q.p;
   const auto vector = static_cast<std::int64_t>(16 / size_of(p.dtype));
-  if (!is_hopper(q) || p.dtype == DType::f32 || std::min(p.m, p.n) <= kFew || p.n % vector != 0 ||
+  if (!q.hopper || p.dtype == DType::f32 || std::min(p.m, p.n) <= kFew || p.n % vector != 0 ||
       !has_vectors(p, lines_of_a(p), vector) || !has_vectors(p, lines_of_b(p), vector))
     return false;
   const double operations = 2.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.k * p.batches),
