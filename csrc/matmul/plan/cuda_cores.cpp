@@ -76,7 +76,6 @@ SimtPlan offer_simt(const Question& q) {
   const Problem& p = q.p;
   const bool vector = q.quads_a && q.quads_b;
   const std::int64_t chunk = chunk_length(p.n, p.k), chunks = chunk_count(p.n, p.k);
-  const SimtPlan none{SimtTile::t64x64, chunk, chunks, 1, 0, vector, 1e30};
   Least<SimtPlan> least;
   each_tile<SimtTile>(kSimtTiles, q.forced, [&](SimtTile tile, TileInfo t) {
     const auto bytes = static_cast<std::size_t>(shape(tile).shared_bytes(accumulator_bytes(p.dtype)));
@@ -91,7 +90,7 @@ SimtPlan offer_simt(const Question& q) {
                           (splits > 1 ? q.add_by_launch(chunks, sums / chunks) : 0)));
     });
   });
-  return least.best.value_or(none);
+  return least.best.value_or(SimtPlan{SimtTile::t64x64, chunk, chunks, 1, 0, vector, 1e30});
 }
 
 std::optional<GemvPlan> offer_outputs(const Question& q) {
