@@ -32,9 +32,8 @@ int aligned_bytes(const Problem& p, const OperandLines& x) {
 double place_operands(const Question& q, Tf32Plan& plan) {
   const Problem& p = q.p;
   plan.a = tensor_operand(p, lines_of_a(p), 4), plan.b = tensor_operand(p, lines_of_b(p), 4);
-  const bool transposes = !plan.a.k_major && !plan.b.k_major;
-  if (transposes && q.bytes_a < q.bytes_b) plan.a = tensor_operand(p, lines_of_a(p), 4, true);
-  if (transposes && q.bytes_a >= q.bytes_b) plan.b = tensor_operand(p, lines_of_b(p), 4, true);
+  const bool transposes = !plan.a.k_major && !plan.b.k_major, of_a = q.bytes_a < q.bytes_b;
+  if (transposes) (of_a ? plan.a : plan.b) = tensor_operand(p, of_a ? lines_of_a(p) : lines_of_b(p), 4, true);
   double us = 0;
   for (TensorOperand* x : {&plan.a, &plan.b}) {
     if (!x->copied) continue;

@@ -1,5 +1,4 @@
-// The candidates of CUDA cores. Costs are microseconds of an H200 under load, fitted to
-// benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs) unless a comment says otherwise.
+// The candidates of CUDA cores. Costs are microseconds, as in candidates.cpp.
 #include <algorithm>
 
 #include "matmul/plan/plan.h"
@@ -70,8 +69,7 @@ void consider_sweep(const Question& q, Least<GemvPlan>& least) {
   least.consider(plan, kSweepLaunch + exact + q.move(of_b ? q.bytes_b : q.bytes_a) / busy);
 }
 
-}  // namespace
-
+/// Other names, and a tile that cannot do the problem, leave simt_64x64, which does every problem of fp32 and fp64.
 SimtPlan offer_simt(const Question& q) {
   const Problem& p = q.p;
   const bool vector = q.quads_a && q.quads_b;
@@ -92,6 +90,8 @@ SimtPlan offer_simt(const Question& q) {
   });
   return least.best.value_or(SimtPlan{SimtTile::t64x64, chunk, chunks, 1, 0, vector, 1e30});
 }
+
+}  // namespace
 
 std::optional<GemvPlan> offer_outputs(const Question& q) {
   const Problem& p = q.p;
