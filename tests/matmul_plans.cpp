@@ -65,8 +65,8 @@ struct Print {
       return;
     }
     std::cout << (g.kernel == GemvKernel::dot ? "dot" : "gemv");
-    std::cout << " chunk=" << g.chunk << " chunks=" << g.chunks << " splits=" << g.splits
-              << " vector=" << (has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4))
+    if (g.kernel == GemvKernel::gemv) std::cout << " chunk=" << g.chunk << " chunks=" << g.chunks << " splits=" << g.splits;
+    std::cout << " vector=" << (has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4))
               << " workspace=" << g.workspace_bytes;
   }
   void operator()(const Fp64Plan& f) const {

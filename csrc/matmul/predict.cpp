@@ -30,7 +30,7 @@ double product_seconds(std::int64_t m, std::int64_t n, std::int64_t k, std::int6
 /// Multiply-adds per second by mma.sync of 16 bits.
 double mma_products(std::int64_t arch, std::int64_t sm_count, double clock_hz) {
   const Machine machine = machine_of(gpu_of(arch, sm_count, clock_hz, 0));
-  return machine.mma * machine.clock_hz * machine.sm_count;
+  return machine.rates.mma * machine.clock_hz * machine.sm_count;
 }
 
 /// Does fp32 in so many fp16 parts gain on a compute capability's tensor cores? Such a GPU prepares weights.

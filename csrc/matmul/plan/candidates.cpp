@@ -9,15 +9,14 @@
 namespace xgemm::matmul {
 namespace {
 
-constexpr double kMmaMeeting = 2.06;  // mma, tf32: CTAs that share a tile's K meet
+constexpr double kMmaMeeting = 2.06;  // mma, tf32, sliced in each wave: CTAs that share a tile's K meet
 // mma: more of a k-block (times that) for an operand whose rows are loaded through registers by element, by 4 bytes a quarter of
 // it, by 8 an eighth.
 constexpr double kMmaElements = 1.17;
 constexpr double kTf32UnalignedC = 3.05;  // time of rows of C that begin unaligned, which are stored by element
-// sliced: k-blocks loaded by element relative to quads; a cluster adds splits, in each wave.
-constexpr double kSlicedElements = 1.2, kSlicedCluster = 2.17;
-// bf16x3: a launch; CTAs that share tiles meet; time of a k-block of up to half of the rows; time with element-wise loads of B.
-constexpr double kBf16x3Launch = 2.57, kBf16x3Meeting = 8, kBf16x3FewRows = 0.8, kBf16x3Elements = 1.49;
+constexpr double kSlicedElements = 1.2;   // sliced: k-blocks loaded by element relative to quads
+// bf16x3: a launch; CTAs that share tiles meet; time of a k-block of up to half of the rows; with element-wise loads of B.
+constexpr double kBf16x3Launch = 2.57, kBf16x3Meeting = 8, kBf16x3FewRows = 0.8, kBf16x3Elements = 1.6;
 
 // large, by the rates of the device (machine.h), no time was fitted: of a CTA the first loads and the store of C; shares of the
 // rate: an H200 with XGEMM_ARCH=80; of that with sums in fp32.
@@ -33,9 +32,8 @@ int aligned_bytes(const Problem& p, const OperandLines& x) {
 double place_operands(const Question& q, Tf32Plan& plan) {
   const Problem& p = q.p;
   plan.a = tensor_operand(p, lines_of_a(p), 4), plan.b = tensor_operand(p, lines_of_b(p), 4);
-  const bool transposes = !plan.a.k_major && !plan.b.k_major;
-  if (transposes && q.bytes_a < q.bytes_b) plan.a = tensor_operand(p, lines_of_a(p), 4, true);
-  if (transposes && q.bytes_a >= q.bytes_b) plan.b = tensor_operand(p, lines_of_b(p), 4, true);
+  const bool transposes = !plan.a.k_major && !plan.b.k_major, of_a = q.bytes_a < q.bytes_b;
+  if (transposes) (of_a ? plan.a : plan.b) = tensor_operand(p, of_a ? lines_of_a(p) : lines_of_b(p), 4, true);
   double us = 0;
   for (TensorOperand* x : {&plan.a, &plan.b}) {
     if (!x->copied) continue;
@@ -62,7 +60,7 @@ TileInfo on_device(const Question& q, LargeTile tile, int parts) {
   TileInfo t = info(tile);
   const MmaGeometry g = geometry(tile);
   const std::size_t room = static_cast<std::size_t>(g.slots * large_slot_bytes(tile, parts)) + kReserved;
-  const double clocks = static_cast<double>(t.m) * t.n * t.k * (parts == 2 ? 3 : 1) / q.machine.mma;
+  const double clocks = static_cast<double>(t.m) * t.n * t.k * (parts == 2 ? 3 : 1) / q.machine.rates.mma;
   const double bytes = 2.0 * t.k * parts * (g.warps_columns * t.m + g.warps_rows * t.n + t.m + t.n);
   t.per_sm = room > q.gpu.smem_per_block ? 0 : std::min(t.per_sm, static_cast<int>(q.gpu.smem_per_sm / room));
   t.start = kLargeStart;
@@ -80,16 +78,15 @@ std::optional<Fp64Plan> offer_fp64(const Question& q) {
                      unit = p.batch_invariant ? fp64_segment(p.n, p.k) : 1;
   Least<Fp64Plan> least;
   each_tile<Fp64Tile>(kFp64Tiles, q.forced, [&](Fp64Tile tile, TileInfo t) {
-    t.slow_down(q.machine.mma_f64_slower);
+    t.slow_down(q.machine.slower(&ArchitectureRates::mma_f64));
     const std::int64_t rows = ceil_div(p.m, t.m), columns = ceil_div(p.n, t.n), tiles = rows * columns * p.batches;
     if (rows > kMostLines / columns / p.batches) return;
     each_split(q, ceil_div(blocks, unit), tiles, kMostWaves, [&](std::int64_t splits, std::int64_t units) {
       const std::int64_t of_cta = std::min(blocks, units * unit), segment = p.batch_invariant ? unit : of_cta,
                          segments = ceil_div(blocks, segment), sums = 8 * p.m * p.n * p.batches;
       if (p.batch_invariant && segments > 1 && !has_totals(tile)) return;
-      least.consider(
-          {tile, blocks, segment, of_cta, splits, splits > 1 ? sums * segments : 0, 0},
-          kLaunch + q.product(t, tiles, splits, of_cta * kFp64TileK, q.machine.l2_async_bytes) + q.add_by_launch(splits, sums));
+      least.consider({tile, blocks, segment, of_cta, splits, splits > 1 ? sums * segments : 0, 0},
+                     kLaunch + q.product(t, tiles, splits, of_cta * kFp64TileK) + q.add_by_launch(splits, sums));
     });
   });
   return least.best;
@@ -100,7 +97,7 @@ std::optional<MmaPlan> offer_mma(const Question& q) {
   const Problem& p = q.p;
   const bool tf32 = p.dtype == DType::f32;
   constexpr std::int64_t kLongest = 1024;  // of half precision: beyond, wgmma is faster
-  if (!tf32 && q.forced.empty() && q.gpu.major == 9 && p.k > kLongest) return {};
+  if (!tf32 && q.forced.empty() && q.hopper && p.k > kLongest) return {};
   MmaPlan plan{};
   plan.bytes_a = aligned_bytes(p, lines_of_a(p)), plan.bytes_b = aligned_bytes(p, lines_of_b(p));
   double slower = 1;
@@ -108,13 +105,13 @@ std::optional<MmaPlan> offer_mma(const Question& q) {
   Least<MmaPlan> least;
   each_tile<MmaTile>(kMmaTiles, q.forced, [&](MmaTile tile, TileInfo t) {
     if (is_tf32(tile) != tf32) return;
-    t.slow_down(q.machine.mma_slower * slower), plan.tile = tile;
+    t.slow_down(q.machine.slower(&ArchitectureRates::mma) * slower), plan.tile = tile;
     const std::int64_t tiles = q.tiles(t), sums = 4 * t.m * t.n;  // bytes of a CTA
     // CTAs that wait for each other run at the same time.
     each_split(q, ceil_div(p.k, t.k), tiles, tf32 ? t.per_sm : 0, [&](std::int64_t splits, std::int64_t each) {
       plan.splits = splits, plan.split_blocks = each;
       plan.partial_bytes = splits > 1 ? tiles * splits * sums : 0, plan.counter_bytes = splits > 1 ? tiles * 8 : 0;
-      least.consider(plan, kLaunch + q.product(t, tiles, splits, each * t.k, q.machine.l2_async_bytes) +
+      least.consider(plan, kLaunch + q.product(t, tiles, splits, each * t.k) +
                                q.add_by_meeting(kMmaMeeting, splits, static_cast<double>(sums)) +
                                q.move(2 * static_cast<double>(plan.partial_bytes)));
     });
@@ -143,8 +140,8 @@ std::optional<LargePlan> offer_large(const Question& q) {
     for (std::int64_t wanted = ceil_div(blocks, kMostLines / 64);; wanted *= 2) {
       plan.split_blocks = ceil_div(blocks, wanted), plan.splits = ceil_div(blocks, plan.split_blocks);
       plan.partial_bytes = plan.splits > 1 ? plan.splits * sums : 0;
-      least.consider(plan, launches + q.product(t, tiles, plan.splits, plan.split_blocks * t.k, q.machine.l2_async_bytes) +
-                               q.add_by_launch(plan.splits, sums));
+      least.consider(plan,
+                     launches + q.product(t, tiles, plan.splits, plan.split_blocks * t.k) + q.add_by_launch(plan.splits, sums));
       if (p.batch_invariant || plan.split_blocks == 1 || plan.splits * tiles > q.gpu.sm_count * t.per_sm) break;
     }
   });
@@ -169,7 +166,7 @@ std::optional<SlicedPlan> offer_sliced(const Question& q) {
                          at_once = splits * clusters_at_once(splits, q.gpu.sm_count);
       least.consider({static_cast<SlicedTile>(row % (kSlicedTiles.size() / 2)), tiles, splits, apart, 0},
                      kLaunch + compute_us(t, ctas, ceil_div(p.k, splits), at_once) +
-                         static_cast<double>(ceil_div(ctas, at_once)) * q.add_by_meeting(kSlicedCluster, splits, 0));
+                         static_cast<double>(ceil_div(ctas, at_once)) * q.add_by_meeting(kMmaMeeting, splits, 0));
     }
   });
   return least.best;
@@ -191,10 +188,9 @@ std::optional<Tf32Plan> offer_tf32(const Question& q) {
       each_split(q, plan.blocks, tiles, t.per_sm, [&](std::int64_t splits, std::int64_t each) {
         plan.splits = splits, plan.split_blocks = each, plan.ctas = std::min<std::int64_t>(q.gpu.sm_count, tiles * splits);
         plan.partial_bytes = splits > 1 ? plan.ctas * sums : 0, plan.counter_bytes = splits > 1 ? tiles * (t.m / 64) * 8 : 0;
-        least.consider(plan,
-                       kLaunch + copies +
-                           q.product(t, tiles, splits, each * t.k, q.machine.l2_tma_bytes, p.n % 4 == 0 ? 1 : kTf32UnalignedC) +
-                           q.add_by_meeting(kMmaMeeting, splits, static_cast<double>(2 * sums)));
+        least.consider(plan, kLaunch + copies +
+                                 q.product(t, tiles, splits, each * t.k, true, p.n % 4 == 0 ? 1 : kTf32UnalignedC) +
+                                 q.add_by_meeting(kMmaMeeting, splits, static_cast<double>(2 * sums)));
       });
     }
   });
@@ -205,9 +201,9 @@ std::optional<Bf16x3Plan> offer_bf16x3(const Question& q) {
   constexpr std::int64_t kLeastK = 64;  // of "highest": for a smaller k SGEMM rounds so seldom that truncation would show
   if (!q.legal.bf16x3) return {};
   if (q.forced.empty() && q.p.precision == Precision::highest && q.p.k < kLeastK) return {};
-  TileInfo t = kBf16x3Tiles[0];
-  if (2 * q.p.m <= t.m) t.slow_down(kBf16x3FewRows);
   Bf16x3Plan plan = bf16x3_plan(q);
+  TileInfo t = kBf16x3Tiles[0];
+  t.slow_down((2 * q.p.m <= t.m ? kBf16x3FewRows : 1) * (plan.b_tma() ? 1 : kBf16x3Elements));
   if (plan.tiles > kMostLines / plan.blocks) return {};
   Least<Bf16x3Plan> least;
   // Units of all k-blocks, of half of them, ...: a CTA takes as many of the sequence of all tiles' units as every other.
@@ -215,12 +211,13 @@ std::optional<Bf16x3Plan> offer_bf16x3(const Question& q) {
     plan.units = ceil_div(plan.blocks, plan.granule);
     const std::int64_t all = plan.tiles * plan.units,
                        most = ceil_div(all, plan.ctas = std::min<std::int64_t>(q.gpu.sm_count, all));
-    const bool shares = plan.units > 1 && all % (plan.ctas * plan.units) != 0;
+    const bool shares = plan.units > 1 && all % (plan.ctas * plan.units) != 0,
+               whole_runs =
+                   all == most * plan.ctas && plan.units % most == 0;  // of units: no CTA begins one tile and ends another
     plan.partial_bytes = shares ? 2 * plan.ctas * t.m * kBf16x3Columns * 4 : 0, plan.counter_bytes = shares ? plan.ctas * 16 : 0;
-    const double compute =
-        static_cast<double>(most * plan.granule) * t.block + static_cast<double>(ceil_div(most, plan.units) + shares) * t.start;
-    const double add = q.add_by_meeting(kBf16x3Meeting, shares ? 2 : 1, 0);
-    least.consider(plan, (plan.b_tma() ? 1 : kBf16x3Elements) * (kBf16x3Launch + longest_us(compute, q.memory()) + add));
+    const double starts = static_cast<double>(ceil_div(most, plan.units) + (shares && !whole_runs)),
+                 compute = static_cast<double>(most * plan.granule) * t.block + starts * t.start;
+    least.consider(plan, kBf16x3Launch + longest_us(compute, q.memory()) + (shares ? kBf16x3Meeting : 0));
   }
   return least.best;
 }

@@ -1,5 +1,4 @@
-// The candidates of CUDA cores. Costs are microseconds of an H200 under load, fitted to
-// benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs) unless a comment says otherwise.
+// The candidates of CUDA cores. Costs are microseconds, as in candidates.cpp.
 #include <algorithm>
 
 #include "matmul/plan/plan.h"
@@ -53,7 +52,7 @@ void consider_dot(const Question& q, Least<GemvPlan>& least) {
   const double us =
       std::max({slower * q.move(bytes), 1e6 * bytes / (warps * kDotWarpBytes), warps / q.gpu.sm_count * (kDotLine + row)});
   GemvPlan plan{};
-  plan.kernel = GemvKernel::dot, plan.chunk = chunk_length(p.n, p.k), plan.chunks = chunk_count(p.n, p.k), plan.splits = 1;
+  plan.kernel = GemvKernel::dot;
   least.consider(plan, kLaunch + (stages ? kDotCopy : 0) + us);
 }
 
@@ -70,18 +69,17 @@ void consider_sweep(const Question& q, Least<GemvPlan>& least) {
   least.consider(plan, kSweepLaunch + exact + q.move(of_b ? q.bytes_b : q.bytes_a) / busy);
 }
 
-}  // namespace
-
+/// Other names, and a tile that cannot do the problem, leave simt_64x64, which does every problem of fp32 and fp64.
 SimtPlan offer_simt(const Question& q) {
   const Problem& p = q.p;
   const bool vector = q.quads_a && q.quads_b;
   const std::int64_t chunk = chunk_length(p.n, p.k), chunks = chunk_count(p.n, p.k);
-  const SimtPlan none{SimtTile::t64x64, chunk, chunks, 1, 0, vector, 1e30};
   Least<SimtPlan> least;
   each_tile<SimtTile>(kSimtTiles, q.forced, [&](SimtTile tile, TileInfo t) {
     const auto bytes = static_cast<std::size_t>(shape(tile).shared_bytes(accumulator_bytes(p.dtype)));
     if (!has_instance(tile, p.dtype) || bytes > q.gpu.smem_per_block || !q.legal.simt) return;
-    t.slow_down(p.dtype == DType::f64 ? 2 * q.machine.cuda_f64_slower : q.machine.cuda_slower);
+    t.slow_down(p.dtype == DType::f64 ? 2 * q.machine.slower(&ArchitectureRates::fma_f64)
+                                      : q.machine.slower(&ArchitectureRates::fma));
     const std::int64_t tiles = q.tiles(t), sums = p.batches * p.m * p.n * chunks * accumulator_bytes(p.dtype);
     each_split(q, chunks, tiles, kMostWaves, [&](std::int64_t splits, std::int64_t each) {
       least.consider({tile, chunk, chunks, splits, splits > 1 ? sums : 0, vector, 0},
@@ -90,8 +88,10 @@ SimtPlan offer_simt(const Question& q) {
                           (splits > 1 ? q.add_by_launch(chunks, sums / chunks) : 0)));
     });
   });
-  return least.best.value_or(none);
+  return least.best.value_or(SimtPlan{SimtTile::t64x64, chunk, chunks, 1, 0, vector, 1e30});
 }
+
+}  // namespace
 
 std::optional<GemvPlan> offer_outputs(const Question& q) {
   const Problem& p = q.p;
@@ -107,7 +107,7 @@ std::optional<GemvPlan> offer_outputs(const Question& q) {
   plan.kernel = GemvKernel::outputs;
   Least<GemvPlan> least;
   for (plan.splits = 1; plan.splits <= kMaxCluster; plan.splits *= 2) {
-    if (plan.splits > 1 && (q.gpu.major != 9 || outputs * plan.splits > q.gpu.sm_count)) break;
+    if (plan.splits > 1 && (!q.hopper || outputs * plan.splits > q.gpu.sm_count)) break;
     const double ctas = static_cast<double>(outputs * plan.splits) / q.gpu.sm_count,
                  turns = static_cast<double>(ceil_div(p.k, kOutputsThreads * plan.splits));
     const double meeting = plan.splits > 1 ? kOutputsMeeting : 0, k_turns = turns * std::max(1.0, ctas) * turn;
@@ -118,8 +118,7 @@ std::optional<GemvPlan> offer_outputs(const Question& q) {
 
 SimtPlan simt_fallback(Problem p, const DeviceProperties& gpu) {
   p.precision = Precision::ieee;
-  // For few rows gemv would be faster, but it computes whole products only.
-  SimtPlan simt = offer_simt({p, gpu, std::min(p.m, p.n) <= kGemvLines ? info(SimtTile::t16x128).name : ""});
+  SimtPlan simt = offer_simt({p, gpu});  // for few rows gemv would be faster, but it computes whole products only
   simt.splits = 1, simt.workspace_bytes = 0;
   return simt;
 }
@@ -127,7 +126,7 @@ SimtPlan simt_fallback(Problem p, const DeviceProperties& gpu) {
 // A gemv reads the large operand at the memory's rate; no tile beats that.
 std::optional<Candidate> offer_cuda_cores(const Question& q) {
   Least<GemvPlan> least;
-  if (q.legal.gemv && !q.legal.sweep) consider_gemv(q, least);  // sweep reads the same in one launch: always faster
+  if (q.legal.gemv) consider_gemv(q, least);
   if (q.legal.dot) consider_dot(q, least);
   if (q.legal.sweep) consider_sweep(q, least);
   if (least.best) return *least.best;

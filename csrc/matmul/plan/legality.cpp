@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <span>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -62,21 +62,13 @@ bool serves_outputs(const Problem& p) {
          p.batches <= kGrid && p.n < kMostLines / kMaxCluster;
 }
 
-/// 16-bit operands, whatever their strides.
-bool serves_large(const Problem& p) {
-  if (p.gated || p.batches > kMostLines) return false;
-  return is_half(p.dtype) || (p.precision != Precision::ieee && serves_wgmma(p));
-}
-
 /// Every name that forces a plan.
-const std::vector<std::string_view>& all_names() {
-  static const std::vector<std::string_view> names = [](const auto&... tables) {
-    std::vector<std::string_view> found{"gemv", "dot",   "sweep", "outputs", "simt",  "sliced",        "fp64",
-                                        "mma",  "large", "tf32",  "bf16x3",  "wgmma", "wgmma_few_rows"};
-    for (const std::span<const TileInfo> tiles : {std::span<const TileInfo>(tables)...})
-      for (const TileInfo& tile : tiles) found.push_back(tile.name);
-    return found;
-  }(kSimtTiles, kSlicedTiles, kFp64Tiles, kMmaTiles, kLargeTiles, kTf32Tiles, kBf16x3Tiles, kWgmmaTiles);
+std::vector<std::string_view> all_names() {
+  std::vector<std::string_view> names{"gemv", "dot",   "sweep", "outputs", "simt",  "sliced",        "fp64",
+                                      "mma",  "large", "tf32",  "bf16x3",  "wgmma", "wgmma_few_rows"};
+  const auto add = [&](const auto& tiles) { std::ranges::transform(tiles, std::back_inserter(names), &TileInfo::name); };
+  add(kSimtTiles), add(kSlicedTiles), add(kFp64Tiles), add(kMmaTiles);
+  add(kLargeTiles), add(kTf32Tiles), add(kBf16x3Tiles), add(kWgmmaTiles);
   return names;
 }
 
@@ -84,20 +76,20 @@ const std::vector<std::string_view>& all_names() {
 
 Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const auto asked = [&](std::string_view family) { return forced.empty() || forced.starts_with(family); };
-  const bool few = std::min(p.m, p.n) <= kGemvLines, simt = forced == "simt";
+  const bool simt = forced == "simt";
   const bool short_lines = std::min(p.m, p.n) >= 1 && std::max(p.m, p.n) <= kMostLines, hopper = gpu.major == 9 && short_lines,
              rounded = !p.factor && !p.wide_out,  // results that every family stores
       any_k = hopper && p.k >= 1 && rounded, tma = any_k && p.k <= kMostLines;
   return {
-      .gemv = few && !is_half(p.dtype) && (simt || asked("gemv")),
-      .dot = few && (simt || asked("dot")) && serves_dot(p),
-      .sweep = few && asked("sweep") && any_k && serves_sweep(p),
+      .gemv = std::min(p.m, p.n) <= kGemvLines && !is_half(p.dtype) && (simt || asked("gemv")),
+      .dot = (simt || asked("dot")) && serves_dot(p),
+      .sweep = asked("sweep") && any_k && serves_sweep(p),
       .outputs = asked("outputs") && serves_outputs(p) && (is_half(p.dtype) || 2 * rates_of(gpu).fma_f64 >= rates_of(gpu).fma),
       .simt = asked("simt"),
       .fp64 = asked("fp64") && short_lines && p.dtype == DType::f64 && p.k <= kMostLines && rates_of(gpu).mma_f64 > 0 &&
               (p.n > kGemvLines || !p.batch_invariant),  // gemv's order of additions does not depend on M either
       .mma = asked("mma") && short_lines && p.k >= 1 && serves_mma(p),
-      .large = asked("large") && serves_large(p),
+      .large = asked("large") && !p.gated && p.batches <= kMostLines && (is_half(p.dtype) || serves_wgmma(p)),
       .sliced = asked("sliced") && any_k && serves_short_fp32(p, ceil_div(p.m, 32) * ceil_div(p.n, 32)),
       .tf32 = asked("tf32") && tma && serves_fp32(p) && p.precision != Precision::highest,
       .bf16x3 = asked("bf16x3") && tma && serves_fp32(p),
@@ -120,8 +112,9 @@ std::optional<std::int64_t> forced_splits(std::string_view forced) {
 
 bool is_plan_name(std::string_view forced) {
   const std::string_view tile = forced.substr(0, forced.find('/'));
+  const auto names = all_names();
   const bool cuts = tile.starts_with("fp64_") || tile.starts_with("mma_tf32_");
-  return std::ranges::find(all_names(), tile) != all_names().end() && (tile == forced || (cuts && forced_splits(forced) > 0));
+  return std::ranges::find(names, tile) != names.end() && (tile == forced || (cuts && forced_splits(forced) > 0));
 }
 
 std::string plan_names() {

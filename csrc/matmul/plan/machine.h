@@ -9,19 +9,6 @@
 
 namespace xgemm::matmul {
 
-/// Bytes per second of an H200, fitted to benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs).
-struct Machine {
-  int sm_count;
-  double read_bytes = 4e12;         ///< operands read once by many CTAs, C, and passes over operands (fp16_split/)
-  double l2_tma_bytes = 1.16e13;    ///< of all SMs: boxes of TMA
-  double l2_async_bytes = 7.92e12;  ///< of all SMs: cp.async
-  double join_bytes = 3.65e10;      ///< of a CTA: partial sums of splits, written and read
-  double clock_hz{};                ///< under load
-  double mma{}, fma{};              ///< as ArchitectureRates
-  /// Time of tiles on tensor cores (16 bits; fp64) and on CUDA cores (fp32; fp64), relative to an H200's.
-  double mma_slower{1}, mma_f64_slower{1}, cuda_slower{1}, cuda_f64_slower{1};
-};
-
 /// Multiply-adds a clock and SM: fp32 on CUDA cores; mma.sync of 16 bits with fp32 sums (of GeForce cards; their professional
 /// twins have twice as much); fp64 on CUDA cores; mma.sync in fp64, 0 where it does not pay. From NVIDIA's data sheets; 9.0's
 /// measured (mma.sync reaches 0.63 of wgmma), 10.0's mma of 16 bits assumed.
@@ -42,17 +29,26 @@ inline const ArchitectureRates& rates_of(const DeviceProperties& gpu) {
   return *rates;
 }
 
+/// Bytes per second of an H200, fitted to benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs).
+struct Machine {
+  int sm_count;
+  double read_bytes = 4e12;         ///< operands read once by many CTAs, C, and passes over operands (fp16_split/)
+  double l2_tma_bytes = 1.16e13;    ///< of all SMs: boxes of TMA
+  double l2_async_bytes = 7.92e12;  ///< of all SMs: other loads
+  double join_bytes = 3.65e10;      ///< of a CTA: partial sums of splits, written and read
+  double clock_hz{};                ///< under load
+  ArchitectureRates rates{};
+
+  /// Time of multiply-adds at one of the rates, relative to an H200's.
+  double slower(int ArchitectureRates::*rate) const { return kH200Rates.*rate * kH200Clock / (rates.*rate * clock_hz); }
+};
+
 /// Memory's rates in proportion to what its clock and bus give, in hundredths of an H200's: an H100's is 0.68.
 inline Machine machine_of(const DeviceProperties& gpu) {
   constexpr std::int64_t kH200 = std::int64_t{2} * 3201'000'000 * 6144 / 8;  // bytes per second
-  Machine machine{.sm_count = gpu.sm_count};
-  const ArchitectureRates& rates = rates_of(gpu);
   const bool hopper = gpu.major == 9;
   const double clock = hopper || gpu.clock_hz <= 0 ? kH200Clock : 0.9 * gpu.clock_hz;
-  machine.clock_hz = clock, machine.mma = rates.mma, machine.fma = rates.fma;
-  const auto slower = [&](int of_h200, int rate) { return rate > 0 ? of_h200 * kH200Clock / (rate * clock) : 1; };
-  machine.mma_slower = slower(kH200Rates.mma, rates.mma), machine.mma_f64_slower = slower(kH200Rates.mma_f64, rates.mma_f64);
-  machine.cuda_slower = slower(kH200Rates.fma, rates.fma), machine.cuda_f64_slower = slower(kH200Rates.fma_f64, rates.fma_f64);
+  Machine machine{.sm_count = gpu.sm_count, .clock_hz = clock, .rates = rates_of(gpu)};
   if (!hopper) machine.l2_async_bytes *= clock * gpu.sm_count / (kH200Clock * 132);
   if (gpu.memory_bytes_per_second > 0)
     machine.read_bytes *= std::max(std::round(100 * gpu.memory_bytes_per_second / static_cast<double>(kH200)), 1.0) / 100;
@@ -60,7 +56,9 @@ inline Machine machine_of(const DeviceProperties& gpu) {
 }
 
 /// Does fp32 in so many fp16 parts take less time on tensor cores than on CUDA cores?
-inline bool splits_gain(const Machine& machine, int parts) { return machine.mma > (parts == 2 ? 3 : 1) * machine.fma; }
+inline bool splits_gain(const Machine& machine, int parts) {
+  return machine.rates.mma > (parts == 2 ? 3 : 1) * machine.rates.fma;
+}
 
 /// Clusters that run at once. A cluster lies in one GPC, and GPCs differ in their number of SMs (H200: 16 clusters of 8 and 32 of
 /// 4 take two waves, measured; of the other sizes inferred from one product each).

@@ -6,21 +6,18 @@
 namespace xgemm::matmul {
 namespace {
 
-bool is_hopper(const Question& q) { return q.gpu.major == 9; }
-
 /// The flat list: the candidate of least predicted time; of equal ones the first.
 Candidate fastest(const Question& q) {
   std::optional<Candidate> best;
   const auto consider = [&](const auto& plan) {
-    if (plan && (!best || plan->seconds < seconds(*best))) best = *plan;
+    if (plan && (!best || seconds(*plan) < seconds(*best))) best = *plan;
   };
   consider(offer_outputs(q));
   if (const auto fp64 = offer_fp64(q)) return consider(fp64), *best;  // always faster than whole rows on CUDA cores
   consider(offer_mma(q)), consider(offer_sliced(q)), consider(offer_tf32(q));
   consider(offer_bf16x3(q)), consider(offer_wgmma(q));
-  if (!is_hopper(q) || !q.forced.empty()) consider(offer_large(q));
-  const std::optional<Candidate> cuda = offer_cuda_cores(q);
-  if (cuda && (!best || seconds(*cuda) < seconds(*best))) return *cuda;
+  if (!q.hopper || !q.forced.empty()) consider(offer_large(q));
+  consider(offer_cuda_cores(q));
   return best ? *best : *offer_large({q.p, q.gpu});  // serves every problem of half precision
 }
 
@@ -28,9 +25,8 @@ Candidate fastest(const Question& q) {
 /// Half precision has one order of additions on tensor cores where K is not split, fp64 has one for all its tiles.
 Candidate fastest_invariant(const Question& q) {
   const auto offer = [](const Question& x) -> std::optional<Candidate> {
-    if (const auto wgmma = offer_wgmma(x)) return *wgmma;
-    const auto large = is_hopper(x) && !is_half(x.p.dtype) ? std::nullopt : offer_large(x);
-    return large ? std::optional<Candidate>(*large) : std::nullopt;
+    if (const auto wgmma = offer_wgmma(x)) return wgmma;
+    return offer_large(x);
   };
   const Problem many_rows = with_many_rows(q.p);
   const Question many{many_rows, q.gpu};
@@ -59,7 +55,7 @@ bool slower_than_torch(const Question& q, double seconds) {
   constexpr std::int64_t kFew = 64, kStart = 3500, kHalfRate = 600, kDoubleRate = 55;  // nanoseconds, TFLOP/s
   const Problem& p = q.p;
   const auto vector = static_cast<std::int64_t>(16 / size_of(p.dtype));
-  if (!is_hopper(q) || p.dtype == DType::f32 || std::min(p.m, p.n) <= kFew || p.n % vector != 0 ||
+  if (!q.hopper || p.dtype == DType::f32 || std::min(p.m, p.n) <= kFew || p.n % vector != 0 ||
       !has_vectors(p, lines_of_a(p), vector) || !has_vectors(p, lines_of_b(p), vector))
     return false;
   const double operations = 2.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.k * p.batches),
@@ -67,25 +63,19 @@ bool slower_than_torch(const Question& q, double seconds) {
   return 1e6 * seconds > 1e-3 * kStart + std::max(compute, q.memory());
 }
 
-/// `choose` for both products of a gated problem, else for the problem.
-template <class Choose>
-Plan each_product(const Question& q, const Choose& choose) {
-  if (!q.p.gated) {
-    const Candidate chosen = choose(q);
-    return {chosen, {}, slower_than_torch(q, seconds(chosen))};
-  }
-  const void* const sums = &q;  // any address: the memory is taken when the product is launched
-  const Problem up = up_product(q.p, nullptr), gate = gate_product(q.p, sums);
-  return {choose({gate, q.gpu, q.forced}), choose({up, q.gpu, q.forced})};
-}
-
 }  // namespace
 
 Plan make_plan(const Problem& p, const DeviceProperties& gpu, std::string_view forced) {
   const Question q{p, gpu, forced};
-  if (p.gated)
-    if (const auto whole = whole_gated(q)) return {*whole, {}};
-  return each_product(q, p.batch_invariant && forced.empty() && p.dtype != DType::f64 ? fastest_invariant : fastest);
+  const auto choose = p.batch_invariant && forced.empty() && p.dtype != DType::f64 ? fastest_invariant : fastest;
+  if (!p.gated) {
+    const Candidate chosen = choose(q);
+    return {chosen, {}, slower_than_torch(q, seconds(chosen))};
+  }
+  if (const auto whole = whole_gated(q)) return {*whole, {}};
+  const void* const sums = &q;  // any address: the memory is taken when the product is launched
+  const Problem up = up_product(p, nullptr), gate = gate_product(p, sums);
+  return {choose({gate, gpu, forced}), choose({up, gpu, forced})};
 }
 
 }  // namespace xgemm::matmul

@@ -46,8 +46,6 @@ std::optional<WgmmaPlan> offer_wgmma(const Question& q);
 /// gemv, dot or tiles on CUDA cores, which can do every problem of fp32 and fp64.
 std::optional<Candidate> offer_cuda_cores(const Question& q);
 std::optional<GemvPlan> offer_outputs(const Question& q);
-/// Other names, and a tile that cannot do the problem, leave simt_64x64, which does every problem of fp32 and fp64.
-SimtPlan offer_simt(const Question& q);
 /// The product on CUDA cores, for the elements that fp16 parts cannot represent: its launch must be short if there are none.
 SimtPlan simt_fallback(Problem p, const DeviceProperties& gpu);
 

@@ -40,25 +40,25 @@ struct Question {
   double size = static_cast<double>(size_of(p.dtype));                                          ///< bytes of an element
   double bytes_a = operand_bytes(p, lines_of_a(p)), bytes_b = operand_bytes(p, lines_of_b(p));  ///< of operands, once
   double bytes_c = size * static_cast<double>(p.m * p.n) * static_cast<double>(p.batches);
-  bool quads_a = has_vectors(p, lines_of_a(p), 4), quads_b = has_vectors(p, lines_of_b(p), 4);
+  bool hopper = gpu.major == 9, quads_a = has_vectors(p, lines_of_a(p), 4), quads_b = has_vectors(p, lines_of_b(p), 4);
 
   std::int64_t tiles(const TileInfo& t) const { return ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches; }
   double move(double bytes) const { return 1e6 * bytes / machine.read_bytes; }
   double memory(double times_c = 1) const { return move(bytes_a + bytes_b + times_c * bytes_c); }  ///< A, B and C once
 
   /// A product in `tiles` tiles of `t`, whose K `splits` CTAs share, `depth` each, without launches and the addition of splits.
-  /// `l2_bytes`: the rate of the loads, 0 if it never limits; `times_c`: of C's bytes.
-  double product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, double l2_bytes = 0,
+  /// `tma`: loads are boxes of TMA; `times_c`: of C's bytes.
+  double product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, bool tma = false,
                  double times_c = 1) const {
-    const double loads = size * static_cast<double>(tiles * (t.m + t.n)) * static_cast<double>(p.k);
-    return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(times_c),
-                      l2_bytes > 0 ? 1e6 * loads / l2_bytes : 0);
+    const double loads = size * static_cast<double>(tiles * (t.m + t.n)) * static_cast<double>(p.k),
+                 l2_bytes = tma ? machine.l2_tma_bytes : machine.l2_async_bytes;
+    return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(times_c), 1e6 * loads / l2_bytes);
   }
   // The addition of `splits` partial sums: by another launch, which reads what was written, `bytes` a split; or by CTAs that
   // meet, which takes `wait` and the exchange of a CTA's `bytes`.
   double add_by_launch(std::int64_t splits, std::int64_t bytes) const {
-    return splits == 1 ? 0
-                       : kNextLaunch + kReadSplit * static_cast<double>(splits) + move(2.0 * static_cast<double>(bytes * splits));
+    const double each = kReadSplit + move(2.0 * static_cast<double>(bytes));  // of a split
+    return splits == 1 ? 0 : kNextLaunch + static_cast<double>(splits) * each;
   }
   double add_by_meeting(double wait, std::int64_t splits, double bytes) const {
     return splits == 1 ? 0 : wait + 1e6 * bytes / machine.join_bytes;
