@@ -214,6 +214,17 @@ def check_replays(call: Callable[[], object], *inputs: torch.Tensor, replays: in
         assert all(torch.equal(y, z) for y, z in zip(tuple_of(captured), tuple_of(call()), strict=True))
 
 
+def kernels_of(f: Callable[[], object]) -> list[str]:
+    """The names of what a second call runs on the GPU."""
+    f()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        f()
+        torch.cuda.synchronize()
+    cuda = torch.autograd.DeviceType.CUDA
+    return [e.name for e in profile.events() if e.device_type == cuda and "Synchronize" not in e.name]
+
+
 def torchs_on(device: torch.device, ours: torch.Tensor, exact: torch.Tensor, its: torch.Tensor) -> torch.Tensor:
     """`exact`; on a CPU torch's own in that dtype where we have it: oneDNN's Inf and NaN depend on the CPU."""
     return exact if device.type != "cpu" else torch.where(torch.isclose(ours, its, equal_nan=True), its, exact)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from common import foreign, misaligned, poison, randn
+from common import foreign, kernels_of, misaligned, poison, randn
 
 import torch_ext
 
@@ -136,15 +136,6 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
         and a.dtype == b.dtype
         and torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
     )
-
-
-def kernels_of(f: Callable[[], object]) -> set[str]:
-    f()
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        f()
-        torch.cuda.synchronize()
-    return {e.name for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA}
 
 
 def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch.dtype) -> None:

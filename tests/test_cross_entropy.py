@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from common import FLOATING, check_replays, poison, randn
-from reductions import CUDA, LAYOUTS, SMALL_LAYOUTS, kernels_of, row_lengths, same_bits
+from common import FLOATING, check_replays, kernels_of, poison, randn
+from reductions import CUDA, LAYOUTS, SMALL_LAYOUTS, row_lengths, same_bits
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import torch_ext

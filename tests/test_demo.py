@@ -1,6 +1,5 @@
 """The demo's parts, and the command as CI runs it."""
 
-import io
 from pathlib import Path
 
 import pytest
@@ -132,22 +131,6 @@ def test_the_example_question_is_answered_from_what_a_cpu_embeds(device: torch.d
     _, order = demo.ranking(question, rows)
     best = passages[order[0]]
     assert best.source == "docs/architecture.md" and "kernels add in a fixed order" in best.text, best
-
-
-def test_progress_is_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rich.console import Console
-
-    clock = iter(range(0, 1000, 3))
-    monkeypatch.setattr(demo.time, "perf_counter", lambda: next(clock))
-    out = io.StringIO()
-    with demo.progress(Console(file=out, force_terminal=False), "work", 6) as advance:
-        for _ in range(6):
-            advance(1)
-    assert out.getvalue().splitlines() == ["work: 2 of 6", "work: 4 of 6", "work: 6 of 6"]
-    out = io.StringIO()
-    with demo.progress(Console(file=out, force_terminal=True), "work", 6) as advance:
-        advance(6)
-    assert "6/6" in out.getvalue()
 
 
 @pytest.mark.parametrize(

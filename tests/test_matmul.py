@@ -14,6 +14,7 @@ from common import (
     assert_as_good_as,
     check_replays,
     componentwise_error,
+    kernels_of,
     misaligned,
     poison,
     randn,
@@ -626,15 +627,8 @@ def test_only_our_kernels_run(dtype: torch.dtype) -> None:
     ]
     operands = [(randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")) for m, n, k in cases]
     operands += [(transposed(a), misaligned(b)) for a, b in operands]
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for a, b in operands:
-            matmul(a, b)
-        torch.cuda.synchronize()
-    names = {event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA}
-    names = {name for name in names if "Synchronize" not in name}
-    assert names
-    assert all("xgemm" in name for name in names), names
+    names = kernels_of(lambda: [matmul(a, b) for a, b in operands])
+    assert names and all("xgemm" in name for name in names), names
 
 
 @pytest.mark.cuda
