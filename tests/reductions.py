@@ -6,10 +6,11 @@ batch and layout; graphs, streams, no kernels but ours.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
-from common import foreign, kernels_of, misaligned, poison, randn
+from common import check_replays, foreign, kernels_of, misaligned, on_streams, poison, randn
 
 import torch_ext
 
@@ -151,27 +152,10 @@ def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch
 
     for shape, dim in (((64, 200), 1), ((3, 70001), 1), ((4000, 80), 0), ((2, 700001), 1), ((50000, 24), 0)):
         x = torch.randn(shape, device=CUDA).to(dtype)
-        eager = op(x, dim)
-        names = kernels_of(lambda x=x, dim=dim: op(x, dim))
+        names = kernels_of(partial(op, x, dim))
         assert names and all("xgemm" in name or "memset" in name.lower() for name in names), names
-
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            captured = op(x, dim)
-        for _ in range(3):
-            x.copy_(torch.randn(shape, device=CUDA).to(dtype))
-            graph.replay()
-            assert same_bits(captured, op(x, dim)), (shape, dim)
-        assert eager.shape == captured.shape
-
-        streams, results = [torch.cuda.Stream() for _ in range(4)], []
-        wanted = op(x, dim)
-        torch.cuda.synchronize()
-        for _ in range(5):
-            for stream in streams:
-                with torch.cuda.stream(stream):
-                    results.append(op(x, dim))
-        torch.cuda.synchronize()
+        check_replays(partial(op, x, dim), x, replays=3)
+        wanted, results = op(x, dim), on_streams([partial(op, x, dim)] * 4, times=5)
         assert all(same_bits(wanted, r) for r in results), (shape, dim)
 
 

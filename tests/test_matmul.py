@@ -1,5 +1,6 @@
 """torch.ops.xgemm.matmul: torch.matmul's semantics, SGEMM's accuracy, and a row's bits that no other row changes."""
 
+import functools
 import itertools
 import math
 import os
@@ -16,11 +17,13 @@ from common import (
     componentwise_error,
     kernels_of,
     misaligned,
+    on_streams,
     poison,
     randn,
     runs_hopper_kernels,
     sliced,
     tile_names,
+    torch_in_tf32,
     transposed,
 )
 from hypothesis import given, settings
@@ -370,15 +373,9 @@ def test_shared_tiles_repeat_in_graphs_and_on_several_streams() -> None:
         graph.replay()
         for result, out in zip(captured, outs * 2, strict=True):
             assert torch.equal(result, out)
-    streams = [torch.cuda.Stream() for _ in range(6)]
-    torch.cuda.synchronize()
-    results = []
-    for _ in range(20):
-        for i, stream in enumerate(streams):
-            with torch.cuda.stream(stream):
-                results.append((matmul(*operands[i % 4]), outs[i % 4]))
-    torch.cuda.synchronize()
-    assert all(torch.equal(result, out) for result, out in results)
+    results = on_streams([functools.partial(matmul, *pair) for pair in operands] * 2, times=20)
+    for i, result in enumerate(results):
+        assert torch.equal(result, outs[i % len(outs)])
 
 
 @pytest.mark.usefixtures("batch_invariant")
@@ -430,12 +427,8 @@ def test_error_beside_torch(dtype: torch.dtype, shape: tuple[int, int, int]) -> 
     m, n, k = shape
     for make in (randn, lambda *s, **kw: torch.rand(*s, dtype=torch.float64, device=kw["device"]).to(kw["dtype"])):
         a, b = make(m, k, dtype=dtype, device="cuda"), make(k, n, dtype=dtype, device="cuda")
-        allowed = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = False
-        try:
+        with torch_in_tf32(False):
             theirs = torch.matmul(a, b)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = allowed
         exact, scale = reference(a, b)
         if dtype in (torch.float16, torch.bfloat16):
             assert_as_good_as(matmul(a, b), theirs, exact)
@@ -501,23 +494,19 @@ def worse_than_sgemm(
     allowed, allowed_largest = {"denormal": 1.01, **(allowed or {})}, allowed_largest or {}
     squares: dict[str, torch.Tensor] = {}
     largest: dict[str, list[float]] = {}
-    tf32, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, False
-    try:
-        for _ in range(2):
-            for name, a, b in data_classes(m, n, k):
-                poison("cuda", megabytes=8)
-                x, y = (transposed(z) if order == "t" else z for z, order in zip((a, b), layout, strict=True))
-                with forced(kernel):
-                    ours = matmul(x, y)
-                exact, scale = reference(a, b)
-                many = a if m > 4 else a.repeat(32, 1)  # SGEMM, not cuBLAS's gemv
-                three = (ours, torch.matmul(many, b)[:m], exact.float())
-                of = torch.tensor([(z.double() - exact).norm().item() ** 2 for z in three], dtype=torch.float64)
-                squares[name] = squares.get(name, 0) + of / max(exact.norm().item(), 1e-300) ** 2
-                errors = [componentwise_error(z, exact, scale) for z in three]
-                largest[name] = [max(pair) for pair in zip(errors, largest.get(name, errors), strict=True)]
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = tf32
+    for name, a, b in itertools.chain(data_classes(m, n, k), data_classes(m, n, k)):
+        poison("cuda", megabytes=8)
+        x, y = (transposed(z) if order == "t" else z for z, order in zip((a, b), layout, strict=True))
+        with forced(kernel):
+            ours = matmul(x, y)
+        exact, scale = reference(a, b)
+        with torch_in_tf32(False):
+            theirs = torch.matmul(a if m > 4 else a.repeat(32, 1), b)[:m]  # SGEMM, not cuBLAS's gemv
+        three = (ours, theirs, exact.float())
+        of = torch.tensor([(z.double() - exact).norm().item() ** 2 for z in three], dtype=torch.float64)
+        squares[name] = squares.get(name, 0) + of / max(exact.norm().item(), 1e-300) ** 2
+        errors = [componentwise_error(z, exact, scale) for z in three]
+        largest[name] = [max(pair) for pair in zip(errors, largest.get(name, errors), strict=True)]
     failed = []
     for name, of in squares.items():
         norms, errors = of.sqrt().tolist(), largest[name]
@@ -859,15 +848,7 @@ def test_tf32_by_mma_with_k_split_on_streams_and_in_graphs() -> None:
     a, b = randn(100, 20000, device="cuda"), randn(20000, 150, device="cuda")
     with forced("mma_tf32_64x64/60"):
         out = check_tf32(a, b)
-        streams = [torch.cuda.Stream() for _ in range(3)]
-        for stream in streams:
-            stream.wait_stream(torch.cuda.current_stream())
-        results = []
-        for _ in range(20):
-            for stream in streams:
-                with torch.cuda.stream(stream):
-                    results.append(matmul(a, b, precision="high"))
-        torch.cuda.synchronize()
+        results = on_streams([lambda: matmul(a, b, precision="high")] * 3, times=20)
         assert all(torch.equal(result, out) for result in results)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -900,14 +881,8 @@ def test_tf32_tiles_batches_and_graphs(tile: str) -> None:
             check_tf32(a, b)
             check_tf32(transposed(a), transposed(b))
         a, b = randn(48, 3000, device="cuda"), randn(3000, 200, device="cuda")
-        out = check_tf32(a, b)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            first, second = matmul(a, b, precision="high"), matmul(a, b, precision="high")
-    for _ in range(3):
-        graph.replay()
-        assert torch.equal(first, out)
-        assert torch.equal(second, out)
+        check_tf32(a, b)
+        check_replays(lambda: tuple(matmul(a, b, precision="high") for _ in range(2)), a, b, replays=3)
 
 
 def check_special_values(kernel: str, layouts: str, rtol: float, atol: float, **precision: str) -> None:
@@ -945,18 +920,13 @@ def test_tf32_nan_and_inf_where_torch_has_them(tile: str, layouts: str) -> None:
 @pytest.mark.parametrize("k", [64, 1024, 8192])
 def test_tf32_is_as_good_as_torchs_tf32(k: int) -> None:
     """Numbers are rounded to nearest; truncation would make the error 2.6 times as large."""
-    allowed = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        a, b = randn(128, k, device="cuda"), randn(k, 256, device="cuda")
-        exact, _ = reference(a, b)
+    a, b = randn(128, k, device="cuda"), randn(k, 256, device="cuda")
+    exact, _ = reference(a, b)
+    with torch_in_tf32(True):
         theirs = (torch.matmul(a, b).double() - exact).norm()
-        for tile in TF32_TILES:
-            with forced(tile):
-                for layout_b in (b, transposed(b)):
-                    assert (matmul(a, layout_b, precision="high").double() - exact).norm() <= 1.05 * theirs
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = allowed
+    for tile, layout_b in itertools.product(TF32_TILES, (b, transposed(b))):
+        with forced(tile):
+            assert (matmul(a, layout_b, precision="high").double() - exact).norm() <= 1.05 * theirs
 
 
 @pytest.mark.cuda

@@ -1,11 +1,12 @@
 """fp32 data that scaled fp16 parts cannot represent: bf16x3 and CUDA cores recompute."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from common import componentwise_error, poison, randn, sliced, transposed
+from common import componentwise_error, on_streams, poison, randn, sliced, transposed
 from test_matmul import assert_special_as, forced, has_wgmma, wide
 
 matmul = torch.ops.xgemm.matmul
@@ -146,13 +147,8 @@ def test_what_failed_is_forgotten() -> None:
             assert torch.equal(matmul(*ordinary), alone)
             matmul(failing[0], ordinary[1], precision="high")
             assert torch.equal(matmul(*ordinary), alone)
-        streams = [torch.cuda.Stream() for _ in range(2)]
-        torch.cuda.synchronize()
-        results = []
-        for i in range(20):
-            with torch.cuda.stream(streams[i % 2]):
-                results.append(matmul(*(failing if i % 4 < 2 else ordinary)))
-        torch.cuda.synchronize()
+        turns = itertools.cycle((failing, failing, ordinary, ordinary))  # both streams change after two calls
+        results = on_streams([lambda: matmul(*next(turns))] * 2, times=10)
         for i, out in enumerate(results):
             assert torch.equal(out, results[0] if i % 4 < 2 else alone)
 
