@@ -60,6 +60,11 @@ def runs_hopper_kernels() -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9 and not os.environ.get("XGEMM_ARCH")
 
 
+def on_hopper(test: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test that needs a Hopper GPU."""
+    return pytest.mark.cuda(pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")(test))
+
+
 def tile_names(family: str) -> list[str]:
     """A family's tiles in csrc/matmul/plan/tiles.h, in its order."""
     table = (CSRC / "matmul" / "plan" / "tiles.h").read_text()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from attention_cases import Attend, attend_fixture, choose
-from common import CSRC, runs_hopper_kernels
+from common import CSRC, on_hopper
 from test_attention import Reference
 
 import torch_ext
@@ -156,11 +156,7 @@ def test_keys_in_splits(attend: Callable[[list[Case]], list[Served]]) -> None:
     assert all(served.splits > 1 for served in attend(cases))
 
 
-hopper = pytest.mark.skipif(not runs_hopper_kernels(), reason="the kernel is for sm_90")
-
-
-@hopper
-@pytest.mark.cuda
+@on_hopper
 @pytest.mark.sanitize
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("d", [64, 128, 256])
@@ -183,8 +179,7 @@ def to_tf32(x: torch.Tensor) -> torch.Tensor:
     return torch.ldexp((mantissa * 2**11).round(), exponent - 11)
 
 
-@hopper
-@pytest.mark.cuda
+@on_hopper
 @pytest.mark.sanitize
 @pytest.mark.parametrize("d", [64, 128, 256])
 @pytest.mark.parametrize("mask", [None, torch.bool, torch.float32])

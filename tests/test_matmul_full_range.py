@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from common import componentwise_error, on_streams, poison, randn, sliced, transposed
-from test_matmul import assert_special_as, forced, has_wgmma, wide
+from common import componentwise_error, on_streams, poison, randn, runs_hopper_kernels, sliced, transposed
+from test_matmul import assert_special_as, forced, wide
 
 matmul = torch.ops.xgemm.matmul
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")]
 
 SHAPES = [(300, 520, 700), (1030, 700, 1100), (130, 1000, 260), (64, 64, 128), (65, 132, 129), (1, 129, 300)]
 

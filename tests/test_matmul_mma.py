@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from common import misaligned, randn, sliced, tile_names
+from common import misaligned, randn, runs_hopper_kernels, sliced, tile_names
 from matmul_tiles import (
     check_batches,
     check_graph,
@@ -12,13 +12,13 @@ from matmul_tiles import (
     layouts,
     small_cases,
 )
-from test_matmul import HALVES, check, forced, has_wgmma, matmul
+from test_matmul import HALVES, check, forced, matmul
 
 TILES = [name for name in tile_names("mma") if "tf32" not in name]
 EDGES = [(1, 1, 1), (31, 33, 15), (32, 32, 16), (33, 31, 17), (63, 64, 64), (65, 8, 65), (64, 65, 320), (129, 63, 385)]
 EDGES += [(127, 127, 127), (200, 136, 1000), (300, 24, 72)]
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")]
 
 
 @pytest.mark.sanitize

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from common import misaligned, poison, randn, sliced, transposed
+from common import misaligned, poison, randn, runs_hopper_kernels, sliced, transposed
 from matmul_tiles import check_batches, check_fused, check_graph, check_nan_and_inf, layouts
-from test_matmul import DIRECT_TILES, assert_special_as, check, forced, has_wgmma, matmul, worse_than_sgemm
+from test_matmul import DIRECT_TILES, assert_special_as, check, forced, matmul, worse_than_sgemm
 
 SLICED = ["sliced_32x32", "sliced_32x64"]
 APART = [f"{tile}_apart" for tile in SLICED]  # one tile per warp; beyond K = 512 only forced
@@ -14,7 +14,7 @@ KERNELS = [*SLICED, *APART]
 EDGES = [(1, 1, 1), (31, 33, 15), (32, 32, 16), (33, 31, 17), (65, 64, 129), (65, 64, 132), (129, 63, 65)]
 EDGES += [(129, 63, 68), (300, 36, 2052), (127, 127, 127)]
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")]
 
 
 @pytest.mark.sanitize
