@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,6 +58,11 @@ def TorchMath() -> Recorder:
 def runs_hopper_kernels() -> bool:
     """Is there a Hopper GPU, and not made another architecture by XGEMM_ARCH?"""
     return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9 and not os.environ.get("XGEMM_ARCH")
+
+
+def on_hopper(test: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test that needs a Hopper GPU."""
+    return pytest.mark.cuda(pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")(test))
 
 
 def tile_names(family: str) -> list[str]:
@@ -209,9 +214,42 @@ def check_replays(call: Callable[[], object], *inputs: torch.Tensor, replays: in
         for x in inputs:
             x.copy_(torch.randn_like(x))
         for y in tuple_of(captured):
-            y.fill_(float("nan"))
+            y.fill_(foreign(y.dtype))
         graph.replay()
         assert all(torch.equal(y, z) for y, z in zip(tuple_of(captured), tuple_of(call()), strict=True))
+
+
+def on_streams(calls: Sequence[Callable[[], Any]], times: int) -> list[Any]:
+    """The results of the calls, each on a stream of its own, `times` times in turn."""
+    streams, results = [torch.cuda.Stream() for _ in calls], []
+    torch.cuda.synchronize()
+    for _ in range(times):
+        for call, stream in zip(calls, streams, strict=True):
+            with torch.cuda.stream(stream):
+                results.append(call())
+    torch.cuda.synchronize()
+    return results
+
+
+@contextmanager
+def torch_in_tf32(allowed: bool) -> Iterator[None]:
+    """Whether torch's fp32 products may be in TF32."""
+    before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def kernels_of(f: Callable[[], object]) -> list[str]:
+    """The names of what a second call runs on the GPU."""
+    f()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        f()
+        torch.cuda.synchronize()
+    cuda = torch.autograd.DeviceType.CUDA
+    return [e.name for e in profile.events() if e.device_type == cuda and "Synchronize" not in e.name]
 
 
 def torchs_on(device: torch.device, ours: torch.Tensor, exact: torch.Tensor, its: torch.Tensor) -> torch.Tensor:

@@ -1,11 +1,12 @@
 """Checks that the families of tiles share; the caller forces the tile."""
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
-from common import misaligned, randn, sliced, transposed
-from test_matmul import assert_special_as, check, matmul
+from common import ACTIVATIONS, misaligned, poison, randn, sliced, transposed
+from test_matmul import assert_special_as, check, forced, matmul
 
 
 def layouts(x: torch.Tensor) -> list[torch.Tensor]:
@@ -31,6 +32,45 @@ def check_batches(dtype: torch.dtype, *more: tuple[tuple[int, ...], tuple[int, .
         *more,
     ]:
         check(randn(*shape_a, dtype=dtype, device="cuda"), randn(*shape_b, dtype=dtype, device="cuda"))
+
+
+def check_same_bits(
+    out: torch.Tensor, tiles: Iterable[str], pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]
+) -> None:
+    """Each tile gives the bits of `out` for each pair: the same operands in other layouts."""
+    for tile, (x, y) in itertools.product(tiles, pairs):
+        poison("cuda", megabytes=2)
+        with forced(tile):
+            assert torch.equal(matmul(x, y), out), (tile, x.stride(), y.stride())
+
+
+def check_rows_alone(a: torch.Tensor, b: torch.Tensor, full: torch.Tensor, counts: Iterable[int]) -> None:
+    """The first rows of A, or others, have the bits of the whole product, also in a batch."""
+    n, k = full.shape[1], a.shape[1]
+    for m in counts:
+        assert torch.equal(matmul(a[:m], b), full[:m]), (n, k, m)
+        assert torch.equal(matmul(a[1 : m + 1], transposed(b)), full[1 : m + 1]), (n, k, m)
+        assert torch.equal(matmul(a[m : m + 1], b)[0], full[m]), (n, k, m)
+    assert torch.equal(matmul(a[:300].view(20, 15, k), b.expand(20, k, n)).view(300, n), full[:300])
+
+
+def check_fused(
+    dtype: torch.dtype, m: int, n: int, k: int, rtol: float, atol: float, activations: Iterable[str]
+) -> None:
+    """Bias, activation, residual and C against the parts in float64; a gated product, by two launches in some tiles."""
+    x, w, up = (randn(*shape, dtype=dtype, device="cuda") for shape in ((3, m, k), (n, k), (n, k)))
+    bias, residual = randn(n, dtype=dtype, device="cuda"), randn(3, m, n, dtype=dtype, device="cuda")
+    c, ops = randn(n, 3 * m, dtype=dtype, device="cuda").mT, torch.ops.xgemm
+    product = x.double() @ w.double().mT
+    for activation in activations:
+        out = ops.linear(x, w, bias, activation=activation, residual=residual)
+        wanted = ACTIVATIONS[activation](product + bias.double()) + residual.double()
+        torch.testing.assert_close(out.double(), wanted, rtol=rtol, atol=atol)
+    out = ops.addmm(c, x.flatten(0, 1), w.mT, beta=0.5, alpha=-2)
+    torch.testing.assert_close(out.double(), 0.5 * c.double() - 2 * product.flatten(0, 1), rtol=rtol, atol=atol)
+    out = ops.gated_linear(x, w, up, activation="silu")
+    wanted = torch.nn.functional.silu(product) * (x.double() @ up.double().mT)
+    torch.testing.assert_close(out.double(), wanted, rtol=rtol, atol=30 * atol)
 
 
 def check_graph(dtype: torch.dtype, k: int = 1000) -> None:

@@ -6,10 +6,10 @@ batch and layout; graphs, streams, no kernels but ours.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
-import pytest
 import torch
-from common import foreign, misaligned, poison, randn
+from common import check_replays, foreign, kernels_of, misaligned, on_streams, poison, randn
 
 import torch_ext
 
@@ -138,15 +138,6 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     )
 
 
-def kernels_of(f: Callable[[], object]) -> set[str]:
-    f()
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        f()
-        torch.cuda.synchronize()
-    return {e.name for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA}
-
-
 def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch.dtype) -> None:
     """op(x, dim) on problems of every plan: repeats and no kernels but ours."""
     for n in (40, 700, 5000, 20000, 50257, 140001, 600001):
@@ -160,54 +151,11 @@ def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch
 
     for shape, dim in (((64, 200), 1), ((3, 70001), 1), ((4000, 80), 0), ((2, 700001), 1), ((50000, 24), 0)):
         x = torch.randn(shape, device=CUDA).to(dtype)
-        eager = op(x, dim)
-        names = kernels_of(lambda x=x, dim=dim: op(x, dim))
+        names = kernels_of(partial(op, x, dim))
         assert names and all("xgemm" in name or "memset" in name.lower() for name in names), names
-
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            captured = op(x, dim)
-        for _ in range(3):
-            x.copy_(torch.randn(shape, device=CUDA).to(dtype))
-            graph.replay()
-            assert same_bits(captured, op(x, dim)), (shape, dim)
-        assert eager.shape == captured.shape
-
-        streams, results = [torch.cuda.Stream() for _ in range(4)], []
-        wanted = op(x, dim)
-        torch.cuda.synchronize()
-        for _ in range(5):
-            for stream in streams:
-                with torch.cuda.stream(stream):
-                    results.append(op(x, dim))
-        torch.cuda.synchronize()
+        check_replays(partial(op, x, dim), x, replays=3)
+        wanted, results = op(x, dim), on_streams([partial(op, x, dim)] * 4, times=5)
         assert all(same_bits(wanted, r) for r in results), (shape, dim)
-
-
-def check_op_db(
-    name: str, ours: Callable[..., torch.Tensor], device: torch.device, dtypes: list[torch.dtype], **tolerance: float
-) -> None:
-    """torch's own sample inputs of an op; those with arguments that ours does not have are left out."""
-    pytest.importorskip("expecttest")  # torch's own test package needs it
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    infos = [info for info in op_db if info.name == name]
-    assert infos
-    seen = 0
-    for info in infos:
-        for dtype in dtypes:
-            if dtype not in info.supported_dtypes(device.type):
-                continue
-            for sample in info.sample_inputs(device, dtype, requires_grad=False):
-                if set(sample.kwargs) - {"dim", "keepdim", "dtype"}:
-                    continue
-                if sample.input.is_complex() or getattr(sample.kwargs.get("dtype"), "is_complex", False):
-                    continue
-                wanted = info.op(sample.input, *sample.args, **sample.kwargs)
-                found = ours(sample.input, *sample.args, **sample.kwargs)
-                torch.testing.assert_close(found, wanted, equal_nan=True, **tolerance)
-                seen += 1
-    assert seen > 0
 
 
 @contextmanager
@@ -240,7 +188,34 @@ def rows_in_other_places(x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, i
 
 def check_batch_invariance(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch.dtype) -> None:
     """op(x, dim): rows of every kernel have the same bits wherever they lie."""
-    for n in (1, 3, 15, 50, 63, 100, 161, 257, 301, 513, 700, 1024, 1605, 5000, 8192, 20000, 50257, 140001, 600001):
+    short = (
+        1,
+        3,
+        15,
+        23,
+        29,
+        31,
+        50,
+        53,
+        63,
+        77,
+        78,
+        79,
+        100,
+        121,
+        153,
+        154,
+        157,
+        158,
+        161,
+        177,
+        257,
+        301,
+        313,
+        314,
+        401,
+    )
+    for n in (*short, 513, 700, 1024, 1605, 5000, 8192, 20000, 50257, 140001, 600001):
         x = torch.randn(max(12, min(40000, 200000 // n) // 12 * 12), n, device=CUDA).to(dtype)
         with batch_invariance():
             expected = op(x, 1)

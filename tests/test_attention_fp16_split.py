@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 from attention_cases import Attend, attend_fixture, choose
-from common import CSRC, runs_hopper_kernels
+from common import CSRC, on_hopper
+from test_attention import Reference
 
 import torch_ext
 
@@ -155,21 +156,12 @@ def test_keys_in_splits(attend: Callable[[list[Case]], list[Served]]) -> None:
     assert all(served.splits > 1 for served in attend(cases))
 
 
-def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    scores = q.double() @ k.double().mT / math.sqrt(q.shape[-1])
-    if causal:
-        scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), -math.inf)
-    return scores.softmax(-1) @ v.double()
-
-
-@pytest.mark.cuda
+@on_hopper
 @pytest.mark.sanitize
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("d", [64, 128, 256])
 def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch, d: int, causal: bool) -> None:
     """As accurate as the kernel on CUDA cores, which computes only the head with a NaN."""
-    if not runs_hopper_kernels():
-        pytest.skip("the kernel is for sm_90")
     q, k, v = (torch.randn(2, 2, 300, d, device="cuda") for _ in range(3))
     k[1, 1, 100, 3] = math.nan
     monkeypatch.setenv("XGEMM_ATTENTION_PLAN", "simt")
@@ -177,7 +169,7 @@ def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch, d: int, causal: bool) -> None
     monkeypatch.delenv("XGEMM_ATTENTION_PLAN")
     parts = torch_ext.attention(q, k, v, is_causal=causal)
     assert torch.equal(parts[1, 1].nan_to_num(7), plain[1, 1].nan_to_num(7))
-    expected = reference(q, k, v, causal).flatten(0, 1)[:3]
+    expected = Reference(q, k, v, is_causal=causal).output.flatten(0, 1)[:3]
     errors = [(y.flatten(0, 1)[:3].double() - expected).norm() for y in (parts, plain)]
     assert 0 < errors[0] < 1.1 * errors[1]
 
@@ -187,14 +179,12 @@ def to_tf32(x: torch.Tensor) -> torch.Tensor:
     return torch.ldexp((mantissa * 2**11).round(), exponent - 11)
 
 
-@pytest.mark.cuda
+@on_hopper
 @pytest.mark.sanitize
 @pytest.mark.parametrize("d", [64, 128, 256])
 @pytest.mark.parametrize("mask", [None, torch.bool, torch.float32])
 def test_one_part_on_a_gpu(d: int, mask: torch.dtype | None) -> None:
     """TF32's error, except in the head with a NaN, which CUDA cores compute."""
-    if not runs_hopper_kernels():
-        pytest.skip("the kernel is for sm_90")
     q, k, v = (torch.randn(2, 2, 300, d, device="cuda") for _ in range(3))
     k[1, 1, 100, 3] = math.nan
     seen = torch.rand(300, 300, device="cuda") < 0.7

@@ -1,6 +1,5 @@
 """The demo's parts, and the command as CI runs it."""
 
-import io
 from pathlib import Path
 
 import pytest
@@ -134,22 +133,6 @@ def test_the_example_question_is_answered_from_what_a_cpu_embeds(device: torch.d
     assert best.source == "docs/architecture.md" and "kernels add in a fixed order" in best.text, best
 
 
-def test_progress_is_lines_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rich.console import Console
-
-    clock = iter(range(0, 1000, 3))
-    monkeypatch.setattr(demo.time, "perf_counter", lambda: next(clock))
-    out = io.StringIO()
-    with demo.progress(Console(file=out, force_terminal=False), "work", 6) as advance:
-        for _ in range(6):
-            advance(1)
-    assert out.getvalue().splitlines() == ["work: 2 of 6", "work: 4 of 6", "work: 6 of 6"]
-    out = io.StringIO()
-    with demo.progress(Console(file=out, force_terminal=True), "work", 6) as advance:
-        advance(6)
-    assert "6/6" in out.getvalue()
-
-
 @pytest.mark.parametrize(
     ("options", "line"),
     [
@@ -158,10 +141,15 @@ def test_progress_is_lines_where_there_is_no_terminal(monkeypatch: pytest.Monkey
         (["--device", "meta"], "--device meta: runs on cuda and cpu only"),
         (["--passages", "0"], "--passages 0: at least 1"),
         (["--top", "0"], "--top 0: at least 1"),
+        (["--folder", "/no/such/folder"], "/no/such/folder is not a folder"),
+        (["--folder", "."], "no text"),
         (["--plot", "/dev/null/x/demo.png"], "--plot /dev/null/x/demo.png: cannot write there (Not a directory)"),
     ],
 )
-def test_what_cannot_run_is_one_line(options: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_run_is_one_line(
+    options: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert demo.main(options) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"xgemm demo: {line}") and error.count("\n") == 1
@@ -174,13 +162,6 @@ def test_missing_package_is_one_line(missing: str, monkeypatch: pytest.MonkeyPat
     assert demo.main(["--quick"]) == 1
     pip = demo.PACKAGES[missing]
     assert capsys.readouterr().err == f"xgemm demo: needs {pip}: pip install {pip}\n"
-
-
-def test_bad_folders_are_one_line(tmp_path: Path, capsys) -> None:
-    assert demo.main(["--folder", str(tmp_path / "nowhere")]) == 1
-    assert capsys.readouterr().err.endswith("is not a folder\n")
-    assert demo.main(["--folder", str(tmp_path)]) == 1
-    assert "no text" in capsys.readouterr().err
 
 
 def test_python_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,23 @@
 """torch.ops.xgemm.gated_linear: activation(input @ weight_gate^T + bias_gate) * (input @ weight_up^T + bias_up)."""
 
+import itertools
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from common import ACTIVATIONS, FLOATING, LAYOUTS, assert_as_good_as, check_replays, poison, randn, torchs_on
+from common import (
+    ACTIVATIONS,
+    FLOATING,
+    LAYOUTS,
+    SANITIZED,
+    assert_as_good_as,
+    check_replays,
+    poison,
+    randn,
+    sanitized,
+    torchs_on,
+)
 
 gated_linear = torch.ops.xgemm.gated_linear
 Tensors = tuple[torch.Tensor | None, ...]
@@ -174,13 +186,23 @@ def test_shapes_of_every_tensor_tile(dtype: torch.dtype, activation: str) -> Non
         check(*tensors[:3], activation=activation)
 
 
+F32, F16, BF16, F64 = FLOATING
+TENSOR_KERNELS = ["wgmma_128x256", "wgmma_128x128", "wgmma_64x64", "simt_64x64"]
+KERNELS = [*itertools.product(FLOATING[:3], TENSOR_KERNELS), (F64, "simt_16x128"), (F64, "gemv")]
+SMALL = [*itertools.product((BF16, F32), TENSOR_KERNELS[1::2]), (BF16, "wgmma_128x256"), (F16, "wgmma_64x64")]
+
+
 @pytest.mark.cuda
-@pytest.mark.parametrize("kernel", ["wgmma_128x256", "wgmma_128x128", "wgmma_64x64", "simt_64x64"])
-@pytest.mark.parametrize("dtype", FLOATING[:3], ids=str)
+@pytest.mark.parametrize(("dtype", "kernel"), sanitized(KERNELS, *SMALL, *KERNELS[-2:]), ids=str)
 def test_every_kernel(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, kernel: str) -> None:
     monkeypatch.setenv("XGEMM_MATMUL_PLAN", kernel)
-    for m, n, k in [(1, 8, 16), (64, 127, 129), (129, 136, 64), (200, 300, 1000), (40, 1304, 264)]:
-        check(*arguments(m, n, k, dtype, "cuda"))
+    sizes = [(3, 40, 72)] if kernel == "gemv" else [(3, 37, 300), (20, 136, 136)]
+    if not SANITIZED and kernel != "gemv":
+        sizes += [(1, 8, 16), (64, 127, 129), (129, 136, 64), (200, 300, 1000), (40, 1304, 264)]
+    for m, n, k in sizes:
+        x, *others = arguments(m, n, k, dtype, "cuda")
+        check(x, *others)
+        check(torch.stack([x, x]).transpose(0, 1), *others)  # batches that do not fold
 
 
 @pytest.mark.cuda
@@ -218,24 +240,3 @@ def test_cuda_graph(dtype: torch.dtype) -> None:
     for m in (4, 300):
         x, *weights = arguments(m, 1024, 512, dtype, "cuda")
         check_replays(lambda: gated_linear(x, *weights), x)  # noqa: B023
-
-
-@pytest.mark.cuda
-@pytest.mark.sanitize
-@pytest.mark.parametrize(
-    ("dtype", "kernel"),
-    [
-        *((dtype, kernel) for dtype in (torch.bfloat16, torch.float32) for kernel in ("wgmma_128x128", "simt_64x64")),
-        *((torch.bfloat16, "wgmma_128x256"), (torch.float16, "wgmma_64x64"), (torch.float64, "simt_16x128")),
-        (torch.float64, "gemv"),
-    ],
-    ids=str,
-)
-def test_small_cases(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, kernel: str) -> None:
-    """Against float64 on the CPU, so that the sanitizers see no kernels but ours."""
-    monkeypatch.setenv("XGEMM_MATMUL_PLAN", kernel)
-    for m, n, k in [(3, 37, 300), (20, 136, 136)] if kernel != "gemv" else [(3, 40, 72)]:
-        x, *weights = arguments(m, n, k, dtype, "cpu")
-        tensors = (torch.stack([x, x]).transpose(0, 1), *weights)  # batches that do not fold
-        ours = gated_linear(*(t.cuda() for t in tensors)).cpu()
-        assert_as_good_as(ours, torchs(*tensors), exact(*tensors), factor=4, ulps=8)

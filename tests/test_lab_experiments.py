@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
+from stand_in import OnCpu
 
 from torch_ext import device, lab
 from torch_ext.lab import __main__ as runner
@@ -36,16 +36,6 @@ SIZES = {
     **{name: [1 << 10] for name in ("coalescing", "copy", "divergence", "first_launch", "privatisation", "registers")},
     **{name: [1 << 12] for name in ("reduction_grid", "bandwidth", "roofline")},
 }
-
-
-class OnCpu(TorchFunctionMode):
-    """What is made for the GPU is made for the CPU."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = dict(kwargs or {})
-        if kwargs.get("device") == "cuda":
-            kwargs["device"] = "cpu"
-        return func(*args, **kwargs)
 
 
 def chase(following, steps, start=0, shared=False):

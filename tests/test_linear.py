@@ -1,6 +1,7 @@
 """torch.ops.xgemm.linear: activation(input @ weight^T + bias) + residual in one launch."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from common import (
     assert_as_good_as,
     check_replays,
     componentwise_error,
+    kernels_of,
     poison,
     randn,
     torchs_on,
@@ -172,19 +174,9 @@ def test_one_launch() -> None:
     x, w, bias, residual = (randn(*s, device="cuda") for s in ((300, 64), (512, 64), (512,), (300, 512)))
     for dtype in (torch.float32, torch.bfloat16):
         tensors = [t.to(dtype) for t in (x, w, bias, residual)]
-        for _ in range(2):
-            linear(*tensors[:3], activation="gelu", residual=tensors[3], precision="ieee")
-        torch.cuda.synchronize()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-            linear(*tensors[:3], activation="gelu", residual=tensors[3], precision="ieee")
-            torch.cuda.synchronize()
-        names = [
-            e.name
-            for e in profile.events()
-            if e.device_type == torch.autograd.DeviceType.CUDA and "Synchronize" not in e.name
-        ]
-        assert len(names) == 1
-        assert "xgemm" in names[0]
+        options = {"activation": "gelu", "residual": tensors[3], "precision": "ieee"}
+        (name,) = kernels_of(partial(linear, *tensors[:3], **options))
+        assert "xgemm" in name
 
 
 @pytest.mark.cuda

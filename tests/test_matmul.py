@@ -1,5 +1,6 @@
 """torch.ops.xgemm.matmul: torch.matmul's semantics, SGEMM's accuracy, and a row's bits that no other row changes."""
 
+import functools
 import itertools
 import math
 import os
@@ -14,16 +15,18 @@ from common import (
     assert_as_good_as,
     check_replays,
     componentwise_error,
+    kernels_of,
     misaligned,
+    on_hopper,
+    on_streams,
     poison,
     randn,
     runs_hopper_kernels,
     sliced,
     tile_names,
+    torch_in_tf32,
     transposed,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 matmul = torch.ops.xgemm.matmul
 
@@ -61,10 +64,6 @@ def test_unknown_forced_name() -> None:
         pytest.raises(RuntimeError, match=r"XGEMM_MATMUL_PLAN.*simt_128x128.*got sgemm_128x128"),
     ):
         matmul(x, x)
-
-
-def has_wgmma() -> bool:
-    return runs_hopper_kernels()
 
 
 def reference(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -149,20 +148,6 @@ def test_strides_of_every_kind(device: torch.device) -> None:
     check(w.t(), randn(10, 11, device=device))
 
 
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_any_shape_and_stride(data: st.DataObject) -> None:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    size = st.integers(0, 70)
-    m, n, k = data.draw(size), data.draw(size), data.draw(size)
-    batch = data.draw(st.lists(st.integers(0, 3), max_size=3))
-    a_batch, b_batch = ([1 if data.draw(st.booleans()) else s for s in batch] for _ in range(2))
-    layouts = st.sampled_from([*LAYOUTS.values()])
-    a = data.draw(layouts)(randn(*a_batch[data.draw(st.integers(0, len(batch))) :], m, k, device=device))
-    b = data.draw(layouts)(randn(*b_batch, k, n, device=device))
-    check(a, b)
-
-
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_nan_and_inf_where_torch_has_them(device: torch.device, dtype: torch.dtype) -> None:
     for m, n, k in [(7, 9, 13), (1, 9, 13), (9, 2, 300), (40, 70, 33)]:
@@ -189,15 +174,6 @@ def test_overflow_goes_to_inf_where_the_sum_does(device: torch.device) -> None:
     half = torch.full((2, 4), 6e4, device=device, dtype=torch.float16)
     signs = torch.tensor([1, -1, 1, -1], device=device, dtype=torch.float16)
     assert not matmul(half, signs).any()  # sums in fp32: no overflow on the way
-
-
-def test_arguments_are_not_written(device: torch.device) -> None:
-    a, b = randn(9, 8, device=device), randn(8, 7, device=device)
-    kept = a.clone(), b.clone()
-    out = matmul(a, b)
-    assert torch.equal(a, kept[0])
-    assert torch.equal(b, kept[1])
-    assert out.data_ptr() not in (a.data_ptr(), b.data_ptr())
 
 
 def test_product_with_itself(device: torch.device) -> None:
@@ -288,9 +264,7 @@ def test_dot_has_nan_and_inf_where_torch_has_them(rows: int) -> None:
     a, b = randn(rows, 700, device="cuda"), transposed(randn(700, 200, device="cuda"))
     a[0, 5], b[5, 2], b[0, 199], b[300, 77], b[699, 5] = math.inf, 0.0, -math.inf, math.inf, math.nan
     with forced("dot"):
-        ours = matmul(a, b)
-    exact = a.double() @ b.double()
-    assert_special_as(ours, exact)
+        assert_special_as(matmul(a, b), a.double() @ b.double())
 
 
 @pytest.mark.cuda
@@ -305,8 +279,7 @@ def test_dot_is_taken_for_few_rows_of_any_precision(precision: str) -> None:
 
 
 @pytest.mark.usefixtures("batch_invariant")
-@pytest.mark.cuda
-@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@on_hopper
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(
     ("n", "k"),
@@ -332,8 +305,7 @@ def test_every_tensor_tile_and_split_gives_the_same_bits(dtype: torch.dtype, n: 
 
 
 @pytest.mark.usefixtures("batch_invariant")
-@pytest.mark.cuda
-@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@on_hopper
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("n", [24, 1000, 2304, 4096, 6144, 13824])
 def test_tiles_of_any_width_give_the_same_bits(dtype: torch.dtype, n: int) -> None:
@@ -352,8 +324,9 @@ def test_tiles_of_any_width_give_the_same_bits(dtype: torch.dtype, n: int) -> No
 
 @pytest.mark.cuda
 def test_shared_tiles_repeat_in_graphs_and_on_several_streams() -> None:
-    """Tiles whose K is split between CTAs, which reduce in memory: half precision with long K, and direct fp32."""
+    """Tiles whose K is split between CTAs, which reduce in memory: half precision with long K, and fp32."""
     sizes = [(64, 64, 65536, torch.bfloat16), (300, 512, 16384, torch.float16), (64, 64, 65536, torch.float32)]
+    sizes.append((128, 128, 8192, torch.float32))
     operands = [
         (randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")) for m, n, k, dtype in sizes
     ]
@@ -370,20 +343,13 @@ def test_shared_tiles_repeat_in_graphs_and_on_several_streams() -> None:
         graph.replay()
         for result, out in zip(captured, outs * 2, strict=True):
             assert torch.equal(result, out)
-    streams = [torch.cuda.Stream() for _ in range(6)]
-    torch.cuda.synchronize()
-    results = []
-    for _ in range(20):
-        for i, stream in enumerate(streams):
-            with torch.cuda.stream(stream):
-                results.append((matmul(*operands[i % 3]), outs[i % 3]))
-    torch.cuda.synchronize()
-    assert all(torch.equal(result, out) for result, out in results)
+    results = on_streams([functools.partial(matmul, *pair) for pair in operands] * 2, times=20)
+    for i, result in enumerate(results):
+        assert torch.equal(result, outs[i % len(outs)])
 
 
 @pytest.mark.usefixtures("batch_invariant")
-@pytest.mark.cuda
-@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@on_hopper
 @pytest.mark.parametrize(
     ("batch", "m", "n", "k"),
     [pytest.param(17, 20, 40, 12416, marks=pytest.mark.sanitize), (3, 64, 512, 12288), (5, 1, 256, 8192)],
@@ -399,20 +365,6 @@ def test_clusters_add_one_tile_after_another(batch: int, m: int, n: int, k: int)
         linear = torch.ops.xgemm.linear(a[0], b[0].mT.contiguous(), bias, activation="silu")
         expected = torch.nn.functional.silu(a[0].double() @ b[0].double() + bias.double())
         assert torch.allclose(linear.double(), expected, rtol=2.0**-7, atol=0.05)
-
-
-@pytest.mark.usefixtures("batch_invariant")
-@pytest.mark.cuda
-@pytest.mark.parametrize("dtype", HALVES)
-def test_half_rows_have_the_same_bits_in_any_batch(dtype: torch.dtype) -> None:
-    for n, k in [(4096, 4096), (1000, 1000), (133, 777), (768, 8192), (14336, 512)]:
-        a, b = randn(4096, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
-        full = matmul(a, b)
-        for m in (1, 2, 4, 5, 16, 17, 64, 65, 128, 129, 300, 2000, 3000):
-            assert torch.equal(matmul(a[:m], b), full[:m]), (n, k, m)
-            assert torch.equal(matmul(a[m : m + 1], b)[0], full[m]), (n, k, m)
-        folded = a[:300].view(20, 15, k)
-        assert torch.equal(matmul(folded, b.expand(20, k, n)).view(300, n), full[:300])
 
 
 @pytest.mark.cuda
@@ -444,12 +396,8 @@ def test_error_beside_torch(dtype: torch.dtype, shape: tuple[int, int, int]) -> 
     m, n, k = shape
     for make in (randn, lambda *s, **kw: torch.rand(*s, dtype=torch.float64, device=kw["device"]).to(kw["dtype"])):
         a, b = make(m, k, dtype=dtype, device="cuda"), make(k, n, dtype=dtype, device="cuda")
-        allowed = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = False
-        try:
+        with torch_in_tf32(False):
             theirs = torch.matmul(a, b)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = allowed
         exact, scale = reference(a, b)
         if dtype in (torch.float16, torch.bfloat16):
             assert_as_good_as(matmul(a, b), theirs, exact)
@@ -515,23 +463,19 @@ def worse_than_sgemm(
     allowed, allowed_largest = {"denormal": 1.01, **(allowed or {})}, allowed_largest or {}
     squares: dict[str, torch.Tensor] = {}
     largest: dict[str, list[float]] = {}
-    tf32, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, False
-    try:
-        for _ in range(2):
-            for name, a, b in data_classes(m, n, k):
-                poison("cuda", megabytes=8)
-                x, y = (transposed(z) if order == "t" else z for z, order in zip((a, b), layout, strict=True))
-                with forced(kernel):
-                    ours = matmul(x, y)
-                exact, scale = reference(a, b)
-                many = a if m > 4 else a.repeat(32, 1)  # SGEMM, not cuBLAS's gemv
-                three = (ours, torch.matmul(many, b)[:m], exact.float())
-                of = torch.tensor([(z.double() - exact).norm().item() ** 2 for z in three], dtype=torch.float64)
-                squares[name] = squares.get(name, 0) + of / max(exact.norm().item(), 1e-300) ** 2
-                errors = [componentwise_error(z, exact, scale) for z in three]
-                largest[name] = [max(pair) for pair in zip(errors, largest.get(name, errors), strict=True)]
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = tf32
+    for name, a, b in itertools.chain(data_classes(m, n, k), data_classes(m, n, k)):
+        poison("cuda", megabytes=8)
+        x, y = (transposed(z) if order == "t" else z for z, order in zip((a, b), layout, strict=True))
+        with forced(kernel):
+            ours = matmul(x, y)
+        exact, scale = reference(a, b)
+        with torch_in_tf32(False):
+            theirs = torch.matmul(a if m > 4 else a.repeat(32, 1), b)[:m]  # SGEMM, not cuBLAS's gemv
+        three = (ours, theirs, exact.float())
+        of = torch.tensor([(z.double() - exact).norm().item() ** 2 for z in three], dtype=torch.float64)
+        squares[name] = squares.get(name, 0) + of / max(exact.norm().item(), 1e-300) ** 2
+        errors = [componentwise_error(z, exact, scale) for z in three]
+        largest[name] = [max(pair) for pair in zip(errors, largest.get(name, errors), strict=True)]
     failed = []
     for name, of in squares.items():
         norms, errors = of.sqrt().tolist(), largest[name]
@@ -556,26 +500,12 @@ def test_few_rows_are_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
 @pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])  # direct, sliced, sweep: test_matmul_small.py
 @pytest.mark.parametrize("k", [256, 1024, 8192])
 def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
-    if kernel == "wgmma" and not has_wgmma():
+    if kernel == "wgmma" and not runs_hopper_kernels():
         pytest.skip("needs a Hopper GPU")
     if kernel == "wgmma":  # fp16 parts drop a tenth of an ulp of a product, which shows where one product is the sum
         assert not worse_than_sgemm(kernel, 1024, 1000, k, allowed={"outlier": 1.1})
     else:  # each chunk of K rounds its own first product, which shows in sparse sums (measured 1.29, largest 1.76)
         assert not worse_than_sgemm(kernel, 1024, 1000, k, allowed={"sparse": 1.5}, allowed_largest={"sparse": 2.0})
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma", *DIRECT_TILES])
-def test_fp32_nan_and_inf_where_torch_has_them_in_every_kernel(kernel: str) -> None:
-    a, b = randn(150, 700, device="cuda"), randn(700, 200, device="cuda")
-    a[3, 5], a[7, 1], a[100, 650] = math.inf, math.nan, -math.inf
-    b[5, 2], b[0, 199], b[300, 77] = 0.0, -math.inf, math.inf
-    with forced(kernel):
-        ours = matmul(a, b)
-    exact = a.double() @ b.double()
-    assert_special_as(ours, exact)
-    kept = exact.isfinite()
-    torch.testing.assert_close(ours[kept].double(), exact[kept], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.cuda
@@ -632,22 +562,6 @@ def test_cuda_graph() -> None:
 
 
 @pytest.mark.cuda
-def test_side_streams_at_the_same_time() -> None:
-    a = [randn(128, 8192, device="cuda") for _ in range(4)]
-    b = randn(8192, 128, device="cuda")
-    expected = [matmul(x, b) for x in a]
-    torch.cuda.synchronize()
-    streams = [torch.cuda.Stream() for _ in a]
-    for _ in range(5):
-        out = []
-        for x, stream in zip(a, streams, strict=True):
-            with torch.cuda.stream(stream):
-                out.append(matmul(x, b))
-        torch.cuda.synchronize()
-        assert all(torch.equal(o, e) for o, e in zip(out, expected, strict=True))
-
-
-@pytest.mark.cuda
 def test_runs_on_the_current_stream() -> None:
     a, b = randn(256, 256, device="cuda"), randn(256, 256, device="cuda")
     expected = matmul(a, b)
@@ -671,15 +585,8 @@ def test_only_our_kernels_run(dtype: torch.dtype) -> None:
     ]
     operands = [(randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")) for m, n, k in cases]
     operands += [(transposed(a), misaligned(b)) for a, b in operands]
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for a, b in operands:
-            matmul(a, b)
-        torch.cuda.synchronize()
-    names = {event.name for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA}
-    names = {name for name in names if "Synchronize" not in name}
-    assert names
-    assert all("xgemm" in name for name in names), names
+    names = kernels_of(lambda: [matmul(a, b) for a, b in operands])
+    assert names and all("xgemm" in name for name in names), names
 
 
 @pytest.mark.cuda
@@ -724,42 +631,31 @@ def test_small_case_of_every_tensor_tile(tile: str) -> None:
             check(a, transposed(b))
 
 
+# Pairs that share B: two rows of tiles and a long K. Pairs whose rows straddle cache lines: an odd count's last one is
+# half out of bounds; the plan multicasts there (test_matmul_plan.py).
+PAIRS = [
+    *((tile, torch.float16, (m, n, 2056)) for tile in TENSOR_TILES if tile.startswith("wgmma_64x")
+      for m, n in ((65, 40), (100, 328), (128, 200))),
+    *((f"wgmma_{tile}", torch.bfloat16, (m, n, 1000)) for tile in ("128x256", "128x128", "64x64", "64x32")
+      for m, n in ((264, 392), (392, 264))),
+]  # fmt: skip
+
+
 @pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.cuda
 @pytest.mark.sanitize
-@pytest.mark.parametrize("tile", [tile for tile in TENSOR_TILES if tile.startswith("wgmma_64x")])
-@pytest.mark.parametrize(("m", "n"), [(65, 40), (100, 328), (128, 200)])
-def test_multicast_pairs_that_share_b(tile: str, m: int, n: int) -> None:
-    """Two rows of tiles and a long K: the bits are those of any other tile."""
-    a, w = randn(m, 2056, dtype=torch.float16, device="cuda"), randn(n, 2056, dtype=torch.float16, device="cuda")
+@pytest.mark.parametrize(("tile", "dtype", "shape"), PAIRS, ids=str)
+def test_pairs_of_ctas_that_multicast(tile: str, dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
+    """A or B goes to both CTAs of a pair: the bits are those of any other tile, and of copies of unaligned rows."""
+    m, n, k = shape
+    a, w = randn(m, k, dtype=dtype, device="cuda"), randn(n, k, dtype=dtype, device="cuda")
     with forced("wgmma_128x128"):
-        expected = matmul(a, w.mT)
+        expected = matmul(misaligned(a), misaligned(w).mT) if k == 1000 else matmul(a, w.mT)
     with forced(tile):
         for layout_a in (a, transposed(a)):
             for layout_b in (w.mT, w.mT.contiguous()):
                 assert torch.equal(check(layout_a, layout_b), expected)
-        bias = randn(n, dtype=torch.float16, device="cuda")
-        out = torch.ops.xgemm.linear(a, w, bias)
-        assert_as_good_as(out, torch.nn.functional.linear(a, w, bias), a.double() @ w.double().mT + bias.double())
-
-
-@pytest.mark.usefixtures("batch_invariant")
-@pytest.mark.cuda
-@pytest.mark.sanitize
-@pytest.mark.parametrize("tile", ["128x256", "128x128", "64x64", "64x32"])
-@pytest.mark.parametrize(("m", "n"), [(264, 392), (392, 264)])
-def test_multicast_pairs_whose_rows_straddle_lines(tile: str, m: int, n: int) -> None:
-    """CTA pairs multicast A or B; an odd count's last pair is half out of bounds. The bits are those of copies."""
-    k = 1000  # the plan multicasts here: test_matmul_plan.py
-    a, w = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(n, k, dtype=torch.bfloat16, device="cuda")
-    with forced("wgmma_128x128"):
-        expected = matmul(misaligned(a), misaligned(w).mT)
-    with forced(f"wgmma_{tile}"):
-        for layout_a in (a, transposed(a)):
-            for layout_b in (w.mT, w.mT.contiguous()):
-                assert torch.equal(check(layout_a, layout_b), expected)
-        bias = randn(n, dtype=torch.bfloat16, device="cuda")
-        residual = randn(m, n, dtype=torch.bfloat16, device="cuda")
+        bias, residual = randn(n, dtype=dtype, device="cuda"), randn(m, n, dtype=dtype, device="cuda")
         out = torch.ops.xgemm.linear(a, w, bias, residual=residual)
         exact = a.double() @ w.double().mT + bias.double() + residual.double()
         assert_as_good_as(out, torch.nn.functional.linear(a, w, bias) + residual, exact)
@@ -836,8 +732,7 @@ def test_small_case_of_every_tf32_tile(tile: str) -> None:
             check_tf32(transposed(b).mT, a.mT)  # neither, M and N exchanged
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@on_hopper
 @pytest.mark.parametrize("tile", TF32_TILES)
 @pytest.mark.parametrize(
     "shape",
@@ -856,8 +751,7 @@ def test_tf32_tiles(tile: str, shape: tuple[int, int, int]) -> None:
                 assert torch.equal(check_tf32(layout_a, layout_b), out)
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@on_hopper
 @pytest.mark.parametrize(
     "shape",
     [(1, 1, 1), (5, 7, 31), (63, 65, 33), (64, 64, 32), (129, 127, 97), (130, 67, 601), (257, 300, 100)],
@@ -885,9 +779,8 @@ def layouts_along_k_or_lines(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple
             yield x, y
 
 
-@pytest.mark.cuda
+@on_hopper
 @pytest.mark.sanitize
-@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
 @pytest.mark.parametrize("tile", TF32_MMA_TILES)
 @pytest.mark.parametrize(
     ("shape", "splits"),
@@ -914,22 +807,13 @@ def test_tf32_by_mma_with_k_split(tile: str, shape: tuple[int, int, int], splits
         assert_special_as(matmul(a, b, precision="high"), a.double() @ b.double())
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@on_hopper
 def test_tf32_by_mma_with_k_split_on_streams_and_in_graphs() -> None:
     """Products on three streams wait for their own CTAs only; in a graph one follows the other at once."""
     a, b = randn(100, 20000, device="cuda"), randn(20000, 150, device="cuda")
     with forced("mma_tf32_64x64/60"):
         out = check_tf32(a, b)
-        streams = [torch.cuda.Stream() for _ in range(3)]
-        for stream in streams:
-            stream.wait_stream(torch.cuda.current_stream())
-        results = []
-        for _ in range(20):
-            for stream in streams:
-                with torch.cuda.stream(stream):
-                    results.append(matmul(a, b, precision="high"))
-        torch.cuda.synchronize()
+        results = on_streams([lambda: matmul(a, b, precision="high")] * 3, times=20)
         assert all(torch.equal(result, out) for result in results)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -962,52 +846,50 @@ def test_tf32_tiles_batches_and_graphs(tile: str) -> None:
             check_tf32(a, b)
             check_tf32(transposed(a), transposed(b))
         a, b = randn(48, 3000, device="cuda"), randn(3000, 200, device="cuda")
-        out = check_tf32(a, b)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            first, second = matmul(a, b, precision="high"), matmul(a, b, precision="high")
-    for _ in range(3):
-        graph.replay()
-        assert torch.equal(first, out)
-        assert torch.equal(second, out)
+        check_tf32(a, b)
+        check_replays(lambda: tuple(matmul(a, b, precision="high") for _ in range(2)), a, b, replays=3)
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
-@pytest.mark.parametrize("tile", ["", *TF32_TILES])
-@pytest.mark.parametrize("layouts", ["nn", "nt", "tt"])
-def test_tf32_nan_and_inf_where_torch_has_them(tile: str, layouts: str) -> None:
+def check_special_values(kernel: str, layouts: str, rtol: float, atol: float, **precision: str) -> None:
+    """NaN and Inf in the first and the last k-blocks of fp32 operands; what they leave finite is as close as always."""
     a, b = randn(152, 700, device="cuda"), randn(700, 200, device="cuda")
     a[3, 5], a[7, 1], a[100, 650] = math.inf, math.nan, -math.inf
     b[5, 2], b[0, 199], b[300, 77] = 0.0, -math.inf, math.inf
-    bits_a, bits_b = a.view(torch.int32), b.view(torch.int32)
-    bits_a[20, 9], bits_a[140, 699], bits_b[600, 30] = 0x7F800001, -0x7FFFFF, 0x7F801FFF  # NaN below tf32's bits
-    layout_a, layout_b = transposed(a) if layouts[0] == "t" else a, transposed(b) if layouts[1] == "t" else b
-    with forced(tile):
-        ours = matmul(layout_a, layout_b, precision="high")
+    if precision:  # NaN below tf32's bits
+        bits_a, bits_b = a.view(torch.int32), b.view(torch.int32)
+        bits_a[20, 9], bits_a[140, 699], bits_b[600, 30] = 0x7F800001, -0x7FFFFF, 0x7F801FFF
+    with forced(kernel):
+        ours = matmul(*(transposed(x) if t == "t" else x for x, t in zip((a, b), layouts, strict=True)), **precision)
     exact = a.double() @ b.double()
     assert_special_as(ours, exact)
     kept = exact.isfinite()
-    torch.testing.assert_close(ours[kept].double(), exact[kept], rtol=2**-10, atol=0.2)
+    torch.testing.assert_close(ours[kept].double(), exact[kept], rtol=rtol, atol=atol)
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")
+@pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma", *DIRECT_TILES])
+def test_fp32_nan_and_inf_where_torch_has_them_in_every_kernel(kernel: str) -> None:
+    check_special_values(kernel, "nn", 1e-4, 1e-4)
+
+
+@on_hopper
+@pytest.mark.parametrize("tile", ["", *TF32_TILES])
+@pytest.mark.parametrize("layouts", ["nn", "nt", "tt"])
+def test_tf32_nan_and_inf_where_torch_has_them(tile: str, layouts: str) -> None:
+    check_special_values(tile, layouts, 2**-10, 0.2, precision="high")
+
+
+@on_hopper
 @pytest.mark.parametrize("k", [64, 1024, 8192])
 def test_tf32_is_as_good_as_torchs_tf32(k: int) -> None:
     """Numbers are rounded to nearest; truncation would make the error 2.6 times as large."""
-    allowed = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        a, b = randn(128, k, device="cuda"), randn(k, 256, device="cuda")
-        exact, _ = reference(a, b)
+    a, b = randn(128, k, device="cuda"), randn(k, 256, device="cuda")
+    exact, _ = reference(a, b)
+    with torch_in_tf32(True):
         theirs = (torch.matmul(a, b).double() - exact).norm()
-        for tile in TF32_TILES:
-            with forced(tile):
-                for layout_b in (b, transposed(b)):
-                    assert (matmul(a, layout_b, precision="high").double() - exact).norm() <= 1.05 * theirs
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = allowed
+    for tile, layout_b in itertools.product(TF32_TILES, (b, transposed(b))):
+        with forced(tile):
+            assert (matmul(a, layout_b, precision="high").double() - exact).norm() <= 1.05 * theirs
 
 
 @pytest.mark.cuda

@@ -2,8 +2,16 @@
 
 import pytest
 import torch
-from common import ACTIVATIONS, misaligned, poison, randn, sliced, tile_names, transposed
-from matmul_tiles import check_batches, check_graph, check_nan_and_inf, small_cases
+from common import ACTIVATIONS, LAYOUTS, misaligned, randn, sliced, tile_names, transposed
+from matmul_tiles import (
+    check_batches,
+    check_fused,
+    check_graph,
+    check_nan_and_inf,
+    check_rows_alone,
+    check_same_bits,
+    small_cases,
+)
 from test_matmul import check, forced, matmul
 
 from torch_ext._architecture import architecture
@@ -33,12 +41,8 @@ def test_every_tile_and_layout_has_the_same_bits(batch_invariant: None, shape: t
     m, n, k = shape
     a, b = randn(m, k, dtype=F64, device="cuda"), randn(k, n, dtype=F64, device="cuda")
     out = check(a, b)
-    for tile in TILES[1:]:  # the first has no room for totals
-        with forced(tile):
-            for x in (a, misaligned(a), sliced(a), transposed(a)):
-                for y in (b, misaligned(b), sliced(b), transposed(b)):
-                    poison("cuda", megabytes=2)
-                    assert torch.equal(matmul(x, y), out), (tile, x.stride(), y.stride())
+    pairs = [(x(a), y(b)) for x in LAYOUTS.values() for y in LAYOUTS.values()]
+    check_same_bits(out, TILES[1:], pairs)  # the first has no room for totals
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(70, 90, 5000), (64, 64, 65536), (200, 1000, 3000), (300, 4096, 1024)])
@@ -69,27 +73,14 @@ def test_free_splits(m: int, n: int, k: int) -> None:
 @pytest.mark.parametrize("n", [1, 64, 67])
 @pytest.mark.parametrize("tile", TILES)
 def test_what_is_fused(tile: str, n: int) -> None:
-    x, w, bias = (randn(*shape, dtype=F64, device="cuda") for shape in ((3, 70, 600), (n, 600), (n,)))
-    residual, c = randn(3, 70, n, dtype=F64, device="cuda"), randn(n, 70, dtype=F64, device="cuda").mT
-    ops, product = torch.ops.xgemm, x @ w.mT
     with forced(tile):
-        for name, torchs in ACTIVATIONS.items():
-            out = ops.linear(x, w, bias, activation=name, residual=residual)
-            torch.testing.assert_close(out, torchs(product + bias) + residual, rtol=1e-12, atol=1e-11)
-        out = ops.addmm(c, x[0], w.mT, beta=0.5, alpha=2.0)
-        torch.testing.assert_close(out, 0.5 * c + 2 * product[0], rtol=1e-12, atol=1e-11)
-        out = ops.gated_linear(x, w, -w, activation="silu")
-        torch.testing.assert_close(out, torch.nn.functional.silu(product) * -product, rtol=1e-12, atol=1e-9)
+        check_fused(F64, 70, n, 600, 1e-12, 1e-11, ACTIVATIONS)
 
 
 def test_rows_do_not_depend_on_the_batch(batch_invariant: None) -> None:
     for n, k in [(64, 64), (1000, 1000), (4096, 600), (96, 20000)]:
         a, b = randn(3000, k, dtype=F64, device="cuda"), randn(k, n, dtype=F64, device="cuda")
-        full = matmul(a, b)
-        for m in (1, 2, 5, 16, 17, 33, 65, 129, 1000):
-            assert torch.equal(matmul(a[:m], b), full[:m]), (n, k, m)
-            assert torch.equal(matmul(a[1 : m + 1], transposed(b)), full[1 : m + 1]), (n, k, m)
-        assert torch.equal(matmul(a[:300].view(20, 15, k), b.expand(20, k, n)).view(300, n), full[:300])
+        check_rows_alone(a, b, matmul(a, b), (1, 2, 5, 16, 17, 33, 65, 129, 1000))
 
 
 @pytest.mark.parametrize("tile", TILES)

@@ -1,15 +1,16 @@
 """fp32 data that scaled fp16 parts cannot represent: bf16x3 and CUDA cores recompute."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from common import componentwise_error, poison, randn, sliced, transposed
-from test_matmul import assert_special_as, forced, has_wgmma, wide
+from common import componentwise_error, on_streams, poison, randn, runs_hopper_kernels, sliced, transposed
+from test_matmul import assert_special_as, forced, wide
 
 matmul = torch.ops.xgemm.matmul
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")]
 
 SHAPES = [(300, 520, 700), (1030, 700, 1100), (130, 1000, 260), (64, 64, 128), (65, 132, 129), (1, 129, 300)]
 
@@ -146,13 +147,8 @@ def test_what_failed_is_forgotten() -> None:
             assert torch.equal(matmul(*ordinary), alone)
             matmul(failing[0], ordinary[1], precision="high")
             assert torch.equal(matmul(*ordinary), alone)
-        streams = [torch.cuda.Stream() for _ in range(2)]
-        torch.cuda.synchronize()
-        results = []
-        for i in range(20):
-            with torch.cuda.stream(streams[i % 2]):
-                results.append(matmul(*(failing if i % 4 < 2 else ordinary)))
-        torch.cuda.synchronize()
+        turns = itertools.cycle((failing, failing, ordinary, ordinary))  # both streams change after two calls
+        results = on_streams([lambda: matmul(*next(turns))] * 2, times=10)
         for i, out in enumerate(results):
             assert torch.equal(out, results[0] if i % 4 < 2 else alone)
 

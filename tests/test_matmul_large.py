@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from common import misaligned, poison, randn, tile_names, transposed
-from matmul_tiles import check_batches, check_graph, check_nan_and_inf, small_cases
+from common import misaligned, randn, tile_names, transposed
+from matmul_tiles import check_batches, check_fused, check_graph, check_nan_and_inf, check_same_bits, small_cases
 from test_matmul import HALVES, TF32_BOUND, check, forced, matmul, reference
 
 import torch_ext
@@ -42,11 +42,8 @@ def test_all_tiles_give_the_same_bits_in_batch_invariant_mode(
     a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
     with forced(TILES[0]):
         out = check(a, b)
-    for tile in TILES[1:]:
-        with forced(tile):
-            for x, y in ((a, b), (transposed(a), b), (a, transposed(b)), (misaligned(a), transposed(b))):
-                poison("cuda", megabytes=2)
-                assert torch.equal(matmul(x, y), out), (tile, x.stride(), y.stride())
+    pairs = ((a, b), (transposed(a), b), (a, transposed(b)), (misaligned(a), transposed(b)))
+    check_same_bits(out, TILES[1:], pairs)
 
 
 @pytest.mark.parametrize("tile", TWO_PARTS)
@@ -85,22 +82,9 @@ def test_batches_graphs_and_special_values(tile: str) -> None:
 @pytest.mark.parametrize("tile", ALL)
 @pytest.mark.parametrize("n", [64, 67])
 def test_what_is_fused(tile: str, n: int) -> None:
-    """Against the parts in fp32: bias, activation, residual, C; a gated product by two launches."""
-    dtype = torch.float32 if tile in TWO_PARTS else torch.float16
-    x, w, up = (randn(*shape, dtype=dtype, device="cuda") for shape in ((3, 70, 136), (n, 136), (n, 136)))
-    bias, residual = randn(n, dtype=dtype, device="cuda"), randn(3, 70, n, dtype=dtype, device="cuda")
-    c = randn(n, 210, dtype=dtype, device="cuda").mT
-    error = {torch.float32: 1e-4, torch.float16: 3e-2}[dtype]
-    functional = torch.nn.functional
+    dtype, error = (torch.float32, 1e-4) if tile in TWO_PARTS else (torch.float16, 3e-2)
     with forced(tile):
-        fused = torch.ops.xgemm.linear(x, w, bias, activation="gelu", residual=residual)
-        added = torch.ops.xgemm.addmm(c, x.flatten(0, 1), w.mT, beta=0.5, alpha=-2)
-        gated = torch.ops.xgemm.gated_linear(x, w, up, activation="silu")
-    x, w, up, bias, residual, c = (t.double() for t in (x, w, up, bias, residual, c))
-    wanted = functional.gelu(x @ w.mT + bias) + residual
-    torch.testing.assert_close(fused.double(), wanted, rtol=error, atol=error)
-    torch.testing.assert_close(added.double(), 0.5 * c - 2 * (x.flatten(0, 1) @ w.mT), rtol=error, atol=error)
-    torch.testing.assert_close(gated.double(), functional.silu(x @ w.mT) * (x @ up.mT), rtol=error, atol=30 * error)
+        check_fused(dtype, 70, n, 136, error, error, ["gelu"])
 
 
 def test_half_precision_without_a_unit_stride_or_a_k() -> None:

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from common import ACTIVATIONS, misaligned, poison, randn, sliced, transposed
-from matmul_tiles import check_batches, check_graph, check_nan_and_inf, layouts
-from test_matmul import DIRECT_TILES, assert_special_as, check, forced, has_wgmma, matmul, worse_than_sgemm
+from common import misaligned, poison, randn, runs_hopper_kernels, sliced, transposed
+from matmul_tiles import check_batches, check_fused, check_graph, check_nan_and_inf, layouts
+from test_matmul import DIRECT_TILES, assert_special_as, check, forced, matmul, worse_than_sgemm
 
 SLICED = ["sliced_32x32", "sliced_32x64"]
 APART = [f"{tile}_apart" for tile in SLICED]  # one tile per warp; beyond K = 512 only forced
@@ -14,7 +14,7 @@ KERNELS = [*SLICED, *APART]
 EDGES = [(1, 1, 1), (31, 33, 15), (32, 32, 16), (33, 31, 17), (65, 64, 129), (65, 64, 132), (129, 63, 65)]
 EDGES += [(129, 63, 68), (300, 36, 2052), (127, 127, 127)]
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")]
 
 
 @pytest.mark.sanitize
@@ -85,17 +85,9 @@ def test_both_tiles_have_the_same_bits_where_they_share_k_alike() -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_what_is_fused(kernel: str) -> None:
-    for m, n, k in [(133, 37, 129), (70, 64, 4096)]:
-        x, w, bias = randn(m, k, device="cuda"), randn(n, k, device="cuda"), randn(n, device="cuda")
-        residual, c = randn(m, n, device="cuda"), randn(n, m, device="cuda").mT
-        exact = x.double() @ w.double().mT
-        with forced(kernel):
-            for activation in ("none", "gelu", "relu"):
-                out = torch.ops.xgemm.linear(x, w, bias, activation=activation, residual=residual)
-                wanted = ACTIVATIONS[activation](exact + bias.double())
-                torch.testing.assert_close(out.double(), wanted + residual.double(), rtol=1e-5, atol=1e-6 * k)
-            out = torch.ops.xgemm.addmm(c, x, w.mT, beta=0.5, alpha=2.0)
-            torch.testing.assert_close(out.double(), 2 * exact + 0.5 * c.double(), rtol=1e-5, atol=1e-6 * k)
+    with forced(kernel):
+        for m, n, k in [(133, 37, 129), (70, 64, 4096)]:
+            check_fused(torch.float32, m, n, k, 1e-5, 1e-6 * k, ["none", "gelu", "relu"])
 
 
 @pytest.mark.parametrize("kernel", [*KERNELS, *DIRECT_TILES])

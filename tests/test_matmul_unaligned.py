@@ -5,10 +5,10 @@ import math
 
 import pytest
 import torch
-from common import ACTIVATIONS, poison, randn
-from test_matmul import HALVES, TENSOR_TILES, assert_special_as, check, forced, has_wgmma, matmul
+from common import ACTIVATIONS, poison, randn, runs_hopper_kernels
+from test_matmul import HALVES, TENSOR_TILES, assert_special_as, check, forced, matmul
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_wgmma(), reason="needs a Hopper GPU")]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")]
 LAYOUTS = ["nn", "nt", "tn", "tt"]
 FEW_ROWS = "wgmma_few_rows"
 EDGES = [(257, 513, 300), (129, 1025, 1023), (1023, 1025, 1023), (1023, 513, 2049), (2049, 2049, 520), (4097, 4097, 72)]

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from common import poison, randn, runs_hopper_kernels
+from common import on_hopper, poison, randn
 
 import torch_ext
 from torch_ext import _architecture, nn
@@ -258,11 +258,8 @@ def test_a_compiled_product_takes_the_plain_weight(device: torch.device) -> None
 
 # ---- on Hopper -------------------------------------------------------------------------------------------------------
 
-hopper = pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")
 
-
-@hopper
-@pytest.mark.cuda
+@on_hopper
 @pytest.mark.parametrize("precision", ["highest", "high"])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_bits_are_those_of_the_plain_product(monkeypatch: pytest.MonkeyPatch, precision: str, transposed: bool) -> None:
@@ -280,8 +277,7 @@ def test_bits_are_those_of_the_plain_product(monkeypatch: pytest.MonkeyPatch, pr
             assert torch.equal(ours, torch_ext.linear(x, w, bias, activation="silu", precision=precision)), (m, n, k)
 
 
-@hopper
-@pytest.mark.cuda
+@on_hopper
 def test_few_rows_are_as_exact_as_sgemm() -> None:
     for m, n, k in [(16, 4096, 4096), (64, 1024, 8192), (33, 768, 3072)]:
         x, w = randn(m, k, device="cuda"), randn(n, k, device="cuda")
@@ -291,8 +287,7 @@ def test_few_rows_are_as_exact_as_sgemm() -> None:
         assert error <= 1.05 * allowed, (m, n, k, error / allowed)
 
 
-@hopper
-@pytest.mark.cuda
+@on_hopper
 def test_a_row_has_the_same_bits_in_any_batch(batch_invariant: None) -> None:
     for n, k in [(1000, 4096), (512, 512)]:
         x, prepared = randn(600, k, device="cuda"), torch_ext.prepare(randn(n, k, device="cuda"))
@@ -301,8 +296,7 @@ def test_a_row_has_the_same_bits_in_any_batch(batch_invariant: None) -> None:
             assert torch.equal(torch_ext.linear(x[:m], prepared), full[:m]), (n, k, m)
 
 
-@hopper
-@pytest.mark.cuda
+@on_hopper
 def test_layer_keeps_one_copy_and_gives_it_up() -> None:
     ours, x = layer("cuda", prepared=True), randn(3, 136, device="cuda")
     ours(x)
@@ -328,8 +322,7 @@ def test_layer_keeps_one_copy_and_gives_it_up() -> None:
     assert 2 * 200 * 136 <= ours.prepared_memory < 4 * 200 * 136
 
 
-@hopper
-@pytest.mark.cuda
+@on_hopper
 @torch.no_grad()
 def test_a_layers_copy_is_whole_on_every_stream() -> None:
     """Its user does not see that the first call on one stream makes what a call on another stream reads."""
@@ -348,8 +341,7 @@ def test_a_layers_copy_is_whole_on_every_stream() -> None:
         ours.weight.mul_(-2)
 
 
-@hopper
-@pytest.mark.cuda
+@on_hopper
 def test_cuda_graph() -> None:
     ours, x = layer("cuda", prepared=True), randn(3, 136, device="cuda")
     for warm in (False, True):
@@ -368,8 +360,7 @@ def test_cuda_graph() -> None:
     torch.testing.assert_close(out.double(), highest(x, ours.weight, ours.bias), rtol=1e-5, atol=1e-4)
 
 
-@hopper
-@pytest.mark.cuda
+@on_hopper
 @pytest.mark.sanitize
 def test_small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against float64 on the CPU, so that the sanitizers see no kernels but ours."""

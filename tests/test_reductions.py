@@ -5,13 +5,10 @@ import ctypes
 import pytest
 import torch
 from common import FLOATING, poison, randn
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from reductions import (
     CUDA,
     INTEGERS,
     LAYOUTS,
-    check_op_db,
     check_promises,
     dim_cases,
     dims_of,
@@ -137,13 +134,6 @@ def test_promises(name, dtype):
     check_promises(lambda x, dim: getattr(op, name)(x, dim), dtype)
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_torchs_own_samples(device, name):
-    exact = name in ("sum", "amax", "amin")
-    more = [torch.int32, torch.bool] if exact else [torch.int32] if name.startswith("arg") else []
-    check_op_db(name, getattr(op, name), device, [F32, F64, *more])
-
-
 @pytest.mark.cuda
 def test_more_than_2_31_elements():
     x = torch.zeros(2**31 + 3, dtype=torch.float16, device=CUDA)
@@ -212,23 +202,6 @@ def test_expanded_and_overlapping(device):
         assert_sum("sum", windows, dim)
     for stride in (3, 9, 17):
         assert_sum("sum", randn(899 * stride + 300, device=device).as_strided((900, 300), (stride, 1)), 0)
-
-
-@settings(max_examples=30, deadline=None)
-@given(data=st.data())
-def test_random_views(data):
-    rank = data.draw(st.integers(1, 5))
-    shape = data.draw(st.lists(st.integers(0, 9), min_size=rank, max_size=rank))
-    order = data.draw(st.permutations(range(rank)))
-    x = torch.randn(shape, dtype=torch.float64).permute(order)
-    start = data.draw(st.integers(0, 2))
-    x = x[(slice(None),) * (rank - 1) + (slice(start, None, data.draw(st.integers(1, 3))),)]
-    dims = data.draw(st.lists(st.integers(0, rank - 1), unique=True))
-    keepdim = data.draw(st.booleans())
-    torch.testing.assert_close(op.sum(x, dims, keepdim), torch.sum(x, dims, keepdim))
-    if torch.cuda.is_available():
-        y = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=CUDA).copy_(x)
-        torch.testing.assert_close(op.sum(y, dims, keepdim), torch.sum(y, dims, keepdim))
 
 
 @pytest.mark.cuda

@@ -76,6 +76,14 @@ def autocast(function: Callable, x: torch.Tensor) -> torch.Tensor:
         return function(x)
 
 
+def replaced(model: torch.nn.Module, *inputs: torch.Tensor, rtol=None, atol=None, **options) -> Replacement:
+    """Replaces a model, whose result stays the same."""
+    expected = model(*inputs)
+    report = torch_ext.replace(model, **options)
+    torch.testing.assert_close(model(*inputs), expected, rtol=rtol, atol=atol)
+    return report
+
+
 SERVED = {"softmax": 4, "log_softmax": 4, "matmul": 4, "linear": 3}
 SERVED |= dict.fromkeys(("attention", "multihead_attention", "addmm"), 1)
 
@@ -167,9 +175,7 @@ def test_derivatives_are_torchs(transform: Callable, reason: str | None) -> None
 def test_a_scripted_submodule_runs_as_it_is() -> None:
     inner = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Sequential(torch.nn.Linear(3, 3)))
     model, x = torch.nn.Sequential(Calls(lambda x: x.softmax(-1)), Holder(torch.jit.script(inner))), randn(2, 3)
-    expected = model(x)
-    report = torch_ext.replace(model)
-    torch.testing.assert_close(model(x), expected)
+    expected, report = model(x), replaced(model, x)
     assert report.calls == {("softmax", "xgemm"): 2} and not report.modules
     report.undo()
     torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
@@ -244,9 +250,7 @@ def test_submodules_called_on_their_own(block: Block, device: torch.device) -> N
 @pytest.mark.parametrize("module", [torch.nn.Linear(4, 3), torch.nn.Softmax(-1), torch.nn.LogSoftmax(-1)])
 def test_a_single_module(module: torch.nn.Module) -> None:
     x = randn(2, 4)
-    expected = module(x)
-    report = torch_ext.replace(module)
-    torch.testing.assert_close(module(x), expected)
+    report = replaced(module, x)
     assert list(report.calls.values()) == [1]
     report.undo()
     assert type(module).__module__.startswith("torch.nn")
@@ -259,8 +263,7 @@ def test_hooks_shared_modules_copies_and_threads() -> None:
     seen = []
     shared.register_forward_hook(lambda *_: seen.append(1))
     x = randn(3, 8)
-    expected = model(x)
-    report = torch_ext.replace(model)
+    expected, report = model(x), torch_ext.replace(model)
     assert report.modules == {"Linear": 1, "Softmax": 1}
     torch.testing.assert_close(copy.deepcopy(model)(x), expected)
     results = []
@@ -290,9 +293,7 @@ def test_an_instances_own_forward_is_kept() -> None:
     inner = model.forward
     model.forward = lambda x: inner(x).softmax(-1) * 2
     own, x = model.forward, randn(2, 4)
-    expected = model(x)
-    report = torch_ext.replace(model)
-    torch.testing.assert_close(model(x), expected)
+    report = replaced(model, x)
     assert report.calls == {("linear", "xgemm"): 1, ("softmax", "xgemm"): 1}
     report.undo()
     assert model.forward is own
@@ -413,10 +414,7 @@ SPELLINGS = [
 def test_every_spelling(operator: str, function: Callable, shapes, device: torch.device) -> None:
     inputs = [randn(*shape, dtype=torch.float64, device=device) for shape in shapes]
     model = Calls(function)
-    expected = model(*inputs)
-    report = torch_ext.replace(model)
-    torch.testing.assert_close(model(*inputs), expected)
-    assert report.calls == {(operator, "xgemm"): 1}
+    assert replaced(model, *inputs).calls == {(operator, "xgemm"): 1}
 
 
 @torch.no_grad()
@@ -459,9 +457,7 @@ def test_every_spelling(operator: str, function: Callable, shapes, device: torch
 @pytest.mark.filterwarnings("ignore:size_average")
 def test_what_stays_on_torch_is_listed(operator: str, reason: str, function: Callable) -> None:
     x, model = randn(3, 3), Calls(function)
-    expected = model(x)
-    report = torch_ext.replace(model)
-    torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
+    report = replaced(model, x, rtol=0, atol=0)
     assert report.calls[operator, f"torch: {reason}"] == 1
     assert f"torch: {reason}" in str(report)
 
@@ -894,9 +890,8 @@ OBJECTS = [Processor(), functools.partial(lambda y, m, x: y(x), attend), lambda 
 @pytest.mark.parametrize("layer", [*(cls() for cls in CATCHING), *map(OfAnObject, OBJECTS)])
 def test_functions_are_caught_wherever_the_code_names_them(layer: torch.nn.Module) -> None:
     x = randn(3, 3)
-    expected = layer(x)
-    report = torch_ext.replace(model := torch.nn.Sequential(layer))
-    torch.testing.assert_close(model(x), expected)
+    expected, model = layer(x), torch.nn.Sequential(layer)
+    report = replaced(model, x)
     assert report.calls == {("matmul", "xgemm"): 1}
     torch.testing.assert_close(layer(x), expected)  # on its own
     assert report.calls == {("matmul", "xgemm"): 2}
@@ -911,12 +906,8 @@ class MakesItsLoss(torch.nn.Module):
 
 @torch.no_grad()
 def test_a_loss_that_a_forward_makes_is_caught() -> None:
-    x = randn(3, 4)
-    expected = MakesItsLoss()(x)
-    for exclude, where in (((), "xgemm"), ("cross_entropy", None)):
-        report = torch_ext.replace(model := torch.nn.Sequential(MakesItsLoss()), exclude=exclude)
-        torch.testing.assert_close(model(x), expected)
-        assert report.calls == ({("cross_entropy", where): 1} if where else {})
+    for exclude, calls in (((), {("cross_entropy", "xgemm"): 1}), ("cross_entropy", {})):
+        assert replaced(torch.nn.Sequential(MakesItsLoss()), randn(3, 4), exclude=exclude).calls == calls
 
 
 @torch.no_grad()
@@ -1007,8 +998,7 @@ def test_modules_with_hooks_of_accelerate() -> None:
     for each in (*model, model):
         hook(each)
     own = [each.forward for each in (*model, model)]
-    report = torch_ext.replace(model)
-    torch.testing.assert_close(model(x), expected)
+    report = replaced(model, x)
     assert report.calls == {("linear", "xgemm"): 1, ("softmax", "xgemm"): 1} and not report.modules
     report.undo()
     assert [each.forward for each in (*model, model)] == own
@@ -1058,10 +1048,8 @@ class Mixed(torch.nn.Module):
 def test_only_the_forwards_that_need_it_are_under_the_mode() -> None:
     clean, mixed, x = Clean(), Mixed(), randn(3, 3)
     for model, expected in ((clean, []), (mixed, ["softmax", "add"])):
-        result = model(x)
-        torch_ext.replace(model)
+        replaced(model, x)
         assert seen_by_the_mode(lambda model=model: model(x)) == expected
-        torch.testing.assert_close(model(x), result)
 
 
 @torch.no_grad()
@@ -1103,10 +1091,9 @@ class NormAndMore(Norm):
 def test_leaves_that_only_reduce_are_left_to_torch_unless_they_are_asked_for() -> None:
     """Under the mode a norm costs more host time than a faster mean saves."""
     x, forwards = randn(3, 3), [Norm(), NormAndMore(), Norm()]
-    expected = torch.nn.Sequential(*forwards)(x)
     for include, means in ((None, 1), ("mean", 3), ("all", 3)):
-        report = torch_ext.replace(model := torch.nn.Sequential(*forwards), include=include)
-        torch.testing.assert_close(model(x), expected)
+        model = torch.nn.Sequential(*forwards)  # undo() finds it while it is kept
+        report = replaced(model, x, include=include)
         assert report.calls["mean", "xgemm"] == means
         assert report.calls["softmax", "torch: excluded" if include == "mean" else "xgemm"] == 1
         assert report.spared == ({"Norm": 2} if include is None else {})

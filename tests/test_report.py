@@ -117,18 +117,6 @@ def test_groups_of_cases_have_geomean_percentile_and_worst(project: Path) -> Non
     assert "| matmul, bfloat16, unaligned | 1 | 0.75 |" in page and "| matmul, bfloat16 |" not in page
 
 
-def test_every_gpu_has_its_counters(project: Path) -> None:
-    folder = project / "benchmarks" / "results"
-    for gpu, counted in (("nvidia_h200", {"cycles": 5}), ("nvidia_h100", {"l2_percent": 7, "registers": 32})):
-        (folder / gpu).mkdir(exist_ok=True)
-        document = json.loads((folder / "nvidia_h200" / "matmul.json").read_text())
-        rows = [{"case": "sgemm_01", "counters": counted, "document": ""}]
-        (folder / gpu / "lab_counters.json").write_text(results.dump(document | {"rows": rows}))
-    text = tables.lab_counters(tables.Results.read(folder / "nvidia_h200"))
-    assert "| call | cycles | document |" in text and "| sgemm_01 | 5 |" in text
-    assert "| call | L2 % | registers | document |" in text and "| sgemm_01 | 7 | 32 |" in text
-
-
 # ---- the committed results -------------------------------------------------------------------------------------------
 
 

@@ -63,26 +63,6 @@ def test_rows_at_any_address(name, dtype):
 
 @pytest.mark.sanitize
 @pytest.mark.usefixtures("batch_invariant")
-@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_few_short_rows_have_the_bits_of_many(name, dtype):
-    """Few rows are loaded one element at a time, many rows and rows of several strides as vectors."""
-    ours, torchs = OPS[name][0], getattr(torch, name)
-    for n in [77, 177] if SANITIZED else [23, 29, 31, 53, 77, 78, 79, 121, 153, 154, 157, 158, 177, 313, 314, 401]:
-        x = 3 * randn(4 * 5, n, dtype=dtype, device=CUDA)
-        x[3, :], x[4, n - 1], x[5, 0] = -float("inf"), float("inf"), float("nan")
-        found = ours(x)
-        torch.testing.assert_close(found, torchs(x.double(), 1).to(dtype), equal_nan=True)
-        spread = torch.full((4, 5 * n + 3), foreign(dtype), dtype=dtype, device=CUDA)[:, 3:].unflatten(1, (5, n))
-        moved = getattr(op, name)(spread.copy_(x.view(4, 5, n)), 2).view(4 * 5, n)
-        assert torch.equal(moved.nan_to_num(7), found.nan_to_num(7)), n
-        if not SANITIZED:
-            many = ours(x.repeat((1 << 14) // len(x) + 2, 1))  # more than kMostTinyRows
-            assert torch.equal(many[-len(x) :].nan_to_num(7), found.nan_to_num(7)), n
-
-
-@pytest.mark.sanitize
-@pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("name", ["sum", "mean", "amax", "amin"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_few_rows_have_the_bits_of_many(name, dtype):

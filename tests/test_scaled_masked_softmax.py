@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from common import FLOATING, assert_as_good_as, check_replays, poison, randn
-from reductions import CUDA, LAYOUTS, kernels_of, same_bits
+from common import FLOATING, assert_as_good_as, check_replays, kernels_of, poison, randn
+from reductions import CUDA, LAYOUTS, same_bits
 
 op = torch.ops.xgemm.scaled_masked_softmax
 INF = float("inf")

@@ -42,6 +42,21 @@ Arguments sizes_of(const auto& c, DType dtype) {
   return a;
 }
 
+/// Dense query, key and value in the case's layout.
+template <class T>
+void set_operands(Arguments& a, const auto& c, const Buffer<T>& query, const Buffer<T>& key, const Buffer<T>& value) {
+  const auto operand = [&](const Buffer<T>& x, int heads, int length, int columns, int group) {
+    Operand o{.data = x.data(), .column = 1};
+    const std::int64_t head = c.bshd ? columns : std::int64_t{length} * columns;
+    o.row = c.bshd ? std::int64_t{heads} * columns : columns;
+    o.group = head, o.batch[1] = head * group, o.batch[0] = std::int64_t{heads} * length * columns;
+    o.vector = static_cast<std::size_t>(columns) * sizeof(T) % 16 == 0;
+    return o;
+  };
+  a.query = operand(query, c.inner * c.group, c.sq, c.d, c.group);
+  a.key = operand(key, c.inner, c.sk, c.d, 1), a.value = operand(value, c.inner, c.sk, c.dv, 1);
+}
+
 /// A contiguous mask (outer, heads or 1, rows or 1, sk) for the call.
 void set_mask(Arguments& a, const auto& c, const void* data, DType dtype) {
   const std::int64_t head = (c.rows ? std::int64_t{c.sq} : 1) * c.sk;
@@ -61,6 +76,23 @@ inline Arguments last_batch(Arguments a) {
   advance(a.mask, a.mask_dtype), advance(a.sinks, a.sinks_dtype);
   a.batch_sizes[0] = 1, a.batches = a.batch_sizes[1];
   return a;
+}
+
+/// Runs the last outer batch alone, with another seed and number of SMs: the same bits, unless keys are split, which depends on
+/// the batch. `run` returns the number of splits; `splits`: that of the whole call, which gave output and lse.
+template <class T>
+void check_last_batch(const auto& c, const Arguments& a, const Buffer<T>& output, const Buffer<float>& lse, std::int64_t splits,
+                      const auto& run) {
+  const std::size_t before = lse.size() / static_cast<std::size_t>(c.outer) * static_cast<std::size_t>(c.outer - 1),
+                    row = place(c.dv);
+  Buffer<T> output_alone((lse.size() - before) * row, static_cast<T>(NAN));
+  Buffer<float> lse_alone(lse.size() - before, NAN);
+  Arguments last = last_batch(a);
+  last.output = output_alone.data(), last.lse = lse_alone.data();
+  if (run(last, c.sm_count + 1, c.seed + 5) > 1 || splits > 1) return;
+  require(std::memcmp(output_alone.data(), output.data() + before * row, output_alone.size() * sizeof(T)) == 0 &&
+              std::memcmp(lse_alone.data(), lse.data() + before, lse_alone.size() * sizeof(float)) == 0,
+          "equal bits of the last batch alone");
 }
 
 // Launches that no case makes, for programs that do not link them: the host code of a family refers to all of its kernels.
