@@ -636,7 +636,7 @@ def test_small_case_of_every_tensor_tile(tile: str) -> None:
 PAIRS = [
     *((tile, torch.float16, (m, n, 2056)) for tile in TENSOR_TILES if tile.startswith("wgmma_64x")
       for m, n in ((65, 40), (100, 328), (128, 200))),
-    *((f"wgmma_{tile}", torch.bfloat16, (m, n, 1000)) for tile in ("128x256", "128x128", "64x64", "64x32")
+    *((f"wgmma_{tile}", torch.bfloat16, (m, n, 1000)) for tile in ("128x256", "128x128", "64x128", "64x64", "64x32")
       for m, n in ((264, 392), (392, 264))),
 ]  # fmt: skip
 

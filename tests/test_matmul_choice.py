@@ -156,7 +156,7 @@ def test_where_torch_is_faster(torchs: Ask) -> None:
     for dtype in (BF16, F16):
         for sizes, layout in [
             *(((2861, 144, 5592), "nn"), ((9255, 488, 3808), "nn"), ((1383, 1568, 5808), "nn")),
-            *(((128, 6144, 2048), "nt"), ((2048, 768, 3072), "nt"), ((1024, 1024, 1024), "nn")),
+            *(((3629, 640, 8192), "nn"), ((2048, 768, 3072), "nt"), ((2271, 2048, 2048), "nn")),
         ]:
             assert torchs(*sizes, layout=layout, dtype=dtype) == "faster", sizes
     assert torchs(2861, 144, 5592, dtype=F64) == torchs(753, 648, 1632, dtype=F64) == "faster"

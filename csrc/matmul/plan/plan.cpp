@@ -52,7 +52,7 @@ std::optional<WgmmaPlan> whole_gated(const Question& q) {
 /// time: a launch, and what takes longer of multiplying and memory, without the waves of one tile size that a plan counts; fitted
 /// to benchmarks/results/nvidia_h200/matmul.json and random_shapes.json (docs/log/matmul.md).
 bool slower_than_torch(const Question& q, double seconds) {
-  constexpr std::int64_t kFew = 64, kStart = 3500, kHalfRate = 600, kDoubleRate = 55;  // nanoseconds, TFLOP/s
+  constexpr std::int64_t kFew = 64, kStart = 3500, kHalfRate = 680, kDoubleRate = 55;  // nanoseconds, TFLOP/s
   const Problem& p = q.p;
   const auto vector = static_cast<std::int64_t>(16 / size_of(p.dtype));
   if (!q.hopper || p.dtype == DType::f32 || std::min(p.m, p.n) <= kFew || p.n % vector != 0 ||

@@ -95,11 +95,12 @@ inline constexpr Tiles<1> kBf16x3Tiles{{
     {"bf16x3_64x128", 64, 128, 64, 1, 2.38, 1.88},
 }};
 
-/// wgmma on 16-bit operands. A tile of 128 rows may have fewer columns, down to half of these, so that tiles fill whole waves.
-enum class WgmmaTile : std::uint8_t { t128x256, t128x128, t64x64, t64x32 };
-inline constexpr Tiles<4> kWgmmaTiles{{
+/// wgmma on 16-bit operands. A tile of 128 columns or more may have fewer, down to half of these, so that tiles fill whole waves.
+enum class WgmmaTile : std::uint8_t { t128x256, t128x128, t64x128, t64x64, t64x32 };
+inline constexpr Tiles<5> kWgmmaTiles{{
     half_tile("wgmma_128x256", 128, 256, 64),  // the least shared-memory and L2 traffic per product
     half_tile("wgmma_128x128", 128, 128, 64),  // fewer columns, or fp32: room for the promoted sums
+    half_tile("wgmma_64x128", 64, 128, 128),   // half precision: too few tiles of 128 rows
     half_tile("wgmma_64x64", 64, 64, 128),     // few rows: limited by reading B; smaller products
     half_tile("wgmma_64x32", 64, 32, 128),     // half precision, a K-major B
 }};

@@ -33,7 +33,8 @@ bool has_instance(const Problem& p, WgmmaTile tile, int parts, bool k_major_b, s
   const TileInfo& t = info(tile);
   const bool decode = tile == WgmmaTile::t64x64 && p.m <= 64;
   if (p.gated) return in_cta == 1 && (tile == WgmmaTile::t128x128 || (parts == 0 && (tile == WgmmaTile::t128x256 || decode)));
-  if (t.n > 128 && in_cta > 1) return false;      // no registers for a second sum
+  if (t.n > 128 && in_cta > 1) return false;  // no registers for a second sum
+  if (tile == WgmmaTile::t64x128 && parts > 0) return false;
   if (parts == 0) return t.n >= 64 || k_major_b;  // a row of 32 columns along n is too short for the 128-byte swizzle
   if (parts == 1) return t.m == 128;
   return tile == WgmmaTile::t128x128 || decode;
@@ -51,16 +52,17 @@ struct WgmmaRoofline {
   const Problem& p = q.p;
   double lines_a = parts ? 1 : lines_a_row(a), lines_b = parts ? 1 : lines_a_row(b);
 
-  /// Calls f(columns of C per tile). Few rows with a K-major B: as many as keep all SMs equally busy. Tiles of 128 rows: for each
-  /// number of tiles the fewest.
+  /// Calls f(columns of C per tile). Few rows with a K-major B: as many as keep all SMs equally busy. Wide tiles: for each number
+  /// of tiles the fewest.
   template <class F>
   void each_width(const TileInfo& t, std::int64_t cluster, const F& f) const {
-    const std::int64_t most = p.gated ? t.n / 2 : t.n, step = !b.k_major || p.c.data || p.residual.data ? 64
-                                                              : parts > 0                               ? 32
-                                                                                                        : 16;
+    const std::int64_t most = p.gated ? t.n / 2 : t.n;
+    // An MN-major B lies in blocks of 64 columns, C is stored in boxes of 32 (fp32) or 64, which plain results need not fill.
+    const bool plain = !p.c.data && !p.residual.data;
+    const std::int64_t step = !b.k_major ? 64 : parts > 0 ? 32 : plain ? 16 : 64;
     const bool few = t.m <= 64 && t.n > 32 && p.m <= 64 && parts == 0 && b.k_major && !p.gated && p.batches == 1 && cluster == 1;
     if (few) return f(std::min(most, round_up(ceil_div(p.n, round_up(ceil_div(p.n, most), q.gpu.sm_count)), 8)));
-    if (t.m <= 64 || p.gated || parts == 2) return f(most);
+    if (t.n < 128 || p.gated || parts == 2) return f(most);
     const std::int64_t least = std::min(most, most / 2 + step);
     std::int64_t tiles = ceil_div(p.n, most), width{};
     do f(width = std::max(least, round_up(ceil_div(p.n, tiles++), step)));
@@ -71,7 +73,7 @@ struct WgmmaRoofline {
 
   double us(const WgmmaTiling& c) const {
     const TileInfo& most = info(c.tile);
-    const TileInfo t = most.m == 128 && !p.gated ? half_tile(most.name, most.m, static_cast<int>(c.columns), most.k) : most;
+    const TileInfo t = most.n >= 128 && !p.gated ? half_tile(most.name, most.m, static_cast<int>(c.columns), most.k) : most;
     const bool half = parts == 0, pairs_share_a = c.multicast && shares_a(most.m, most.n),
                pairs_share_b = c.multicast && !pairs_share_a;
     const std::int64_t tiles_m = ceil_div(p.m, t.m), tiles_n = ceil_div(p.n, c.columns), ctas = tiles(c) * c.memory_splits;
@@ -107,7 +109,7 @@ struct WgmmaRoofline {
     if (c.cluster > std::min(q.gpu.sm_count, kMaxCluster) || t.m % c.cluster != 0) return false;
     if (c.memory_splits > 1 && (parts > 0 || tiles(c) * c.memory_splits > q.gpu.sm_count)) return false;  // all run at once
     const bool pairs = shares_a(t.m, t.n) ? p.n > c.columns && p.m >= kRowsToShare : p.m > t.m && c.columns % 16 == 0;
-    const bool pays = lines_a > 1 || lines_b > 1 || (t.m == 64 && p.m <= 128 && tiles(c) <= q.gpu.sm_count && p.k >= kLongK);
+    const bool pays = lines_a > 1 || lines_b > 1 || (t.m == 64 && tiles(c) <= q.gpu.sm_count && p.k >= kLongK);
     return !c.multicast || (parts == 0 && !p.gated && pairs && pays && c.cluster * c.memory_splits == 1 && q.gpu.sm_count > 1);
   }
 };
@@ -129,7 +131,7 @@ double choose(const WgmmaRoofline& times, std::int64_t splits, std::string_view 
     });
   };
   each_tile<WgmmaTile>(kWgmmaTiles, forced, [&](WgmmaTile tile, const TileInfo& t) {
-    if (few && !names_a_tile(forced) && t.m > 64) return;  // few rows wait for B, whatever the tile
+    if (few && !names_a_tile(forced) && (t.m > 64 || t.n > 64)) return;  // few rows wait for B, whatever the tile
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxSplits); cut *= 2) {
       if (has_empty_split(p, cut)) continue;
       if (cut == splits || cut == 1) consider({.tile = tile, .splits = cut});

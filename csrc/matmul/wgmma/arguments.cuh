@@ -36,7 +36,7 @@ struct WgmmaConfig {
   constexpr bool may_multicast() const { return !scaled && !gated; }
   constexpr bool multicasts_a() const { return shares_a(tile_m, tile_n); }  ///< else B
   constexpr bool may_split() const { return tile_n <= 128 && !gated; }      ///< wider tiles have no registers left for the sums
-  constexpr bool may_narrow() const { return parts == 1 && !gated && tile_m == 128; }  ///< multiplies a tile's width alone
+  constexpr bool may_narrow() const { return parts == 1 && !gated && tile_n >= 128; }  ///< multiplies a tile's width alone
   constexpr bool may_split_memory() const { return may_multicast(); }
   constexpr bool may_store_direct() const { return may_split_memory() && tile_m == 64; }
   constexpr bool may_fall_back() const { return parts == 2 && !gated; }

@@ -67,7 +67,7 @@ void vary_half(Random& random, const Problem& p, WgmmaPlan& plan, int sm_count) 
   }
   if (plan.cluster > 1 || plan.memory_splits > 1 || random.one_in(2)) return;
   if (plan.b.k_major && random.one_in(3)) plan.columns = random(1, tile.n / 8) * 8;
-  if (!plan.b.k_major && tile.m == 128) plan.columns = random(1, tile.n / 64) * 64;
+  if (!plan.b.k_major && tile.n >= 128) plan.columns = random(1, tile.n / 64) * 64;
   plan.multicast = shares_a(tile.m, tile.n) ? p.m >= 16 : plan.columns % 16 == 0;
 }
 
