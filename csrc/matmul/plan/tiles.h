@@ -30,7 +30,7 @@ constexpr TileInfo half_tile(std::string_view name, int m, int n, int k) {
   return {name, m, n, k, 1, kHalfStart + kHalfElement * m * n, 2.0 * m * n * k / (4096 * 1800) + kHalfHandOver};
 }
 constexpr TileInfo tf32_tile(std::string_view name, int m, int n, int k) {
-  return {name, m, n, k, 1, kTf32Start + kTf32Element * m * n, 2.0 * m * n * k / (2048 * 1700) + kTf32HandOver * k / 32};
+  return {name, m, n, k, 1, kTf32Start + kTf32Element * m * n, 2.0 * m * n * k / (2048 * 1850) + kTf32HandOver * k / 32};
 }
 
 /// CUDA cores, fp32; fp64 takes twice as long.

@@ -101,22 +101,23 @@ struct Consumer {
     }
   }
 
-  /// Adds the products of the next `count` (at least 1) slots, of up to kColumns columns.
+  /// The main loop of the tile's width, which is at most kColumns.
   template <int kColumns = kConfig.tile_n>
-  __device__ __forceinline__ void add_slots(Sums& result, int count) {
+  __device__ __forceinline__ void multiply_width(Sums& result, int count) {
     // Half of the tile's and less have a tile of their own; an MN-major B is slow if it ends in a block of 64.
     constexpr int kNarrower = kColumns - (kConfig.k_major_b ? 16 : 64);
     if constexpr (kConfig.may_narrow() && 2 * kNarrower > kConfig.tile_n) {
-      if (g.tiles.width <= kNarrower) return add_slots<kNarrower>(result, count);
+      if (g.tiles.width <= kNarrower) return multiply_width<kNarrower>(result, count);
     }
     multiply_slots(reinterpret_cast<float(&)[kColumns / 2]>(result), count);
   }
+  /// Sums the products of the next `count` (at least 1) slots; columns from the tile's width on are undefined.
   __device__ __forceinline__ void sum_slots(Sums& result, int count) {
     if constexpr (kConfig.tile_n <= 128) {  // else ptxas copies sums between products, which waits for each
 #pragma unroll
       for (float& x : result) x = 0;
     }
-    add_slots(result, count);
+    multiply_width(result, count);
   }
   /// Sums from zero. The wait for and the release of slots lie between a slot's two groups of products, so that a lone consumer
   /// keeps the tensor cores busy.

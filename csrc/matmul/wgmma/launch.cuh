@@ -103,10 +103,9 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   // A's box ends with the last row of A, rounded up to 8. Stale shared memory below it affects only sums that are not stored.
   int box_a = config.k_major_a ? static_cast<int>(std::min<std::int64_t>(config.box_a(), round_up(p.m, 8))) : config.box_a();
   int box_b = config.k_major_b && !config.gated ? g.tiles.width : config.box_b();
-  const int lines_a = config.k_major_a ? box_a : config.tile_m, lines_b = config.gated ? config.tile_n
-                                                                          : config.k_major_b
-                                                                              ? box_b
-                                                                              : static_cast<int>(round_up(g.tiles.width, 64));
+  const int lines_a = config.k_major_a ? box_a : config.tile_m;
+  const int width = config.k_major_b ? box_b : static_cast<int>(round_up(g.tiles.width, 64)),
+            lines_b = config.gated ? config.tile_n : width;
   g.slot_bytes = config.blocks * config.parts * config.kRowBytes * (lines_a + lines_b);
   if (plan.multicast) g.tiles.multicast = (config.multicasts_a() ? box_a : box_b) /= 2;
   if (!operand_map(g.a, plan.a, p.a, box_a) || !operand_map(g.b, plan.b, p.b, box_b)) return 0;
