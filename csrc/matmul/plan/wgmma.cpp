@@ -13,6 +13,7 @@ namespace {
 constexpr double kHalfLaunch = 2.04;                // half precision: everything but the tiles
 constexpr double kPair = 1.06;                      // the start of a multicast pair
 constexpr double kFewRows = 1.5;                    // a k-block of few rows, of which only those in bounds are loaded
+constexpr double kFill = 0.157;                     // a slot: what its two loading warps take
 constexpr double kCluster = 1.19, kMeeting = 6.07;  // splits of K that a cluster adds, or CTAs through memory
 constexpr double kUnalignedStore = 0.671;           // rows of C that begin unaligned, which TMA cannot store
 constexpr double kLineRequest = 8.87e-4;            // a cache line that an SM requests
@@ -87,7 +88,8 @@ struct WgmmaRoofline {
     const auto rows = static_cast<double>(std::min<std::int64_t>(p.m, t.m));
     const double requests =
         lines_a * rows * (pairs_share_a ? 0.5 : 1) + lines_b * static_cast<double>(c.columns) * (pairs_share_b ? 0.5 : 1);
-    const double product = t.block * 64 / t.k * (p.m <= 64 && t.m == 64 && half ? kFewRows : 1);
+    const bool few = p.m <= 64 && t.m == 64 && half;
+    const double product = (few ? t.block * kFewRows : std::max(t.block, kFill)) * 64 / t.k;
     const double block = half ? std::max(product, lines_a > 1 || lines_b > 1 ? kLineRequest * requests : 0)
                               : (parts == 2 ? 3 : 1) * (product + kPartsProduct);
     const double store =
