@@ -211,11 +211,10 @@ std::optional<Bf16x3Plan> offer_bf16x3(const Question& q) {
     plan.units = ceil_div(plan.blocks, plan.granule);
     const std::int64_t all = plan.tiles * plan.units,
                        most = ceil_div(all, plan.ctas = std::min<std::int64_t>(q.gpu.sm_count, all));
-    const bool shares = plan.units > 1 && all % (plan.ctas * plan.units) != 0,
-               whole_runs =
-                   all == most * plan.ctas && plan.units % most == 0;  // of units: no CTA begins one tile and ends another
+    const bool shares = plan.units > 1 && all % (plan.ctas * plan.units) != 0;
+    const bool within = all == most * plan.ctas && plan.units % most == 0;  // one tile: no CTA ends a tile and begins another
     plan.partial_bytes = shares ? 2 * plan.ctas * t.m * kBf16x3Columns * 4 : 0, plan.counter_bytes = shares ? plan.ctas * 16 : 0;
-    const double starts = static_cast<double>(ceil_div(most, plan.units) + (shares && !whole_runs)),
+    const double starts = static_cast<double>(ceil_div(most, plan.units) + (shares && !within)),
                  compute = static_cast<double>(most * plan.granule) * t.block + starts * t.start;
     least.consider(plan, kBf16x3Launch + longest_us(compute, q.memory()) + (shares ? kBf16x3Meeting : 0));
   }

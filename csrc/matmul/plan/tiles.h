@@ -95,7 +95,7 @@ inline constexpr Tiles<1> kBf16x3Tiles{{
     {"bf16x3_64x128", 64, 128, 64, 1, 2.38, 1.88},
 }};
 
-/// wgmma on 16-bit operands. A tile of 128 columns or more may have fewer, down to half of these, so that tiles fill whole waves.
+/// wgmma on 16-bit operands. A tile of 128 columns or more may have fewer, but more than half, so that tiles fill whole waves.
 enum class WgmmaTile : std::uint8_t { t128x256, t128x128, t64x128, t64x64, t64x32 };
 inline constexpr Tiles<5> kWgmmaTiles{{
     half_tile("wgmma_128x256", 128, 256, 64),  // the least shared-memory and L2 traffic per product

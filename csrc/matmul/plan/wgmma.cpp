@@ -1,4 +1,5 @@
-// The candidate of wgmma. Costs are microseconds, as in candidates.cpp.
+// The candidate of wgmma. Costs are microseconds, as in candidates.cpp; half precision's are fitted to the run "Tiles as narrow
+// as fill whole waves" of docs/log/matmul.md.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -15,7 +16,7 @@ constexpr double kPair = 1.06;                      // the start of a multicast 
 constexpr double kFewRows = 1.5;                    // a k-block of few rows, of which only those in bounds are loaded
 constexpr double kFill = 0.157;                     // a slot: what its two loading warps take
 constexpr double kCluster = 1.19, kMeeting = 6.07;  // splits of K that a cluster adds, or CTAs through memory
-constexpr double kUnalignedStore = 0.671;           // rows of C that begin unaligned, which TMA cannot store
+constexpr double kUnalignedStore = 0.671;           // TMA cannot store C: its rows begin unaligned, or tiles end within a box
 constexpr double kLineRequest = 8.87e-4;            // a cache line that an SM requests
 // fp32 operands in one or two fp16 parts: more of a CTA, for scales; more of 64 k of each product, in two parts for promotion.
 constexpr double kPartsStore = 0.718, kPartsProduct = 0.084;
@@ -52,6 +53,7 @@ struct WgmmaRoofline {
   const TensorOperand &a, &b;
   const Problem& p = q.p;
   double lines_a = parts ? 1 : lines_a_row(a), lines_b = parts ? 1 : lines_a_row(b);
+  bool few_rows = parts == 0 && p.m <= 64;  ///< limited by reading B, whatever the tile
 
   /// Calls f(columns of C per tile). Few rows with a K-major B: as many as keep all SMs equally busy. Wide tiles: for each number
   /// of tiles the fewest.
@@ -61,8 +63,8 @@ struct WgmmaRoofline {
     // An MN-major B lies in blocks of 64 columns, C is stored in boxes of 32 (fp32) or 64, which plain results need not fill.
     const bool plain = !p.c.data && !p.residual.data;
     const std::int64_t step = !b.k_major ? 64 : parts > 0 ? 32 : plain ? 16 : 64;
-    const bool few = t.m <= 64 && t.n > 32 && p.m <= 64 && parts == 0 && b.k_major && !p.gated && p.batches == 1 && cluster == 1;
-    if (few) return f(std::min(most, round_up(ceil_div(p.n, round_up(ceil_div(p.n, most), q.gpu.sm_count)), 8)));
+    const bool narrow = few_rows && t.m == 64 && t.n > 32 && b.k_major && !p.gated && p.batches == 1 && cluster == 1;
+    if (narrow) return f(std::min(most, round_up(ceil_div(p.n, round_up(ceil_div(p.n, most), q.gpu.sm_count)), 8)));
     if (t.n < 128 || p.gated || parts == 2) return f(most);
     const std::int64_t least = std::min(most, most / 2 + step);
     std::int64_t tiles = ceil_div(p.n, most), width{};
@@ -88,8 +90,7 @@ struct WgmmaRoofline {
     const auto rows = static_cast<double>(std::min<std::int64_t>(p.m, t.m));
     const double requests =
         lines_a * rows * (pairs_share_a ? 0.5 : 1) + lines_b * static_cast<double>(c.columns) * (pairs_share_b ? 0.5 : 1);
-    const bool few = p.m <= 64 && t.m == 64 && half;
-    const double product = (few ? t.block * kFewRows : std::max(t.block, kFill)) * 64 / t.k;
+    const double product = (few_rows && t.m == 64 ? t.block * kFewRows : std::max(t.block, kFill)) * 64 / t.k;
     const double block = half ? std::max(product, lines_a > 1 || lines_b > 1 ? kLineRequest * requests : 0)
                               : (parts == 2 ? 3 : 1) * (product + kPartsProduct);
     const double store =
@@ -120,7 +121,7 @@ struct WgmmaRoofline {
 /// `splits`: of K; 0: as many as are best.
 double choose(const WgmmaRoofline& times, std::int64_t splits, std::string_view forced, WgmmaTiling& best) {
   const Problem& p = times.p;
-  const bool few = times.parts == 0 && !p.gated && p.m <= 64;
+  const bool few = times.few_rows && !p.gated;
   double least = HUGE_VAL;
   const auto consider = [&](WgmmaTiling c) {
     times.each_width(info(c.tile), c.cluster, [&](std::int64_t columns) {
