@@ -146,6 +146,19 @@ def test_calculators_take_numbers_of_ones_own(command, expected, capsys):
     assert capsys.readouterr().out.startswith(expected)
 
 
+def test_commands_say_what_they_need(capsys):
+    commands = "occupancy --threads 2000", "occupancy --threads 0", "quantisation --tile 8 8", "little --gpu none"
+    for command in commands:
+        with pytest.raises(SystemExit):
+            lab_command.main(command.split())
+    with pytest.raises(SystemExit):
+        lab_command.main(["--help"])
+    text = capsys.readouterr().out
+    assert all(
+        f"\n  {name} " in text for name in ("check", "counters", "occupancy", "intensity", "little", "quantisation")
+    )
+
+
 def test_kept_results_load_plot_and_conclude():
     rows = torch_ext.lab.load(results.RESULTS / "nvidia_h200" / "lab_tiling.json")
     assert "bank conflicts" in torch_ext.lab.conclude(rows).text

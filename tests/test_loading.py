@@ -1,5 +1,7 @@
 """Importing torch_ext: one line names what is missing or too old before anything else fails."""
 
+import ast
+import graphlib
 import os
 import re
 import shutil
@@ -134,6 +136,24 @@ def test_import_is_quiet_and_light() -> None:
     )
     done = run(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_files_of_replace_import_in_one_direction() -> None:
+    """Imports for type hints count."""
+    folder = ROOT / "torch_ext" / "replace"
+    files = {f"torch_ext.replace.{path.stem}": ast.parse(path.read_text()) for path in folder.glob("[!_]*.py")}
+    imported = {
+        name: {
+            module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for module in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+            if module in files
+        }
+        for name, tree in files.items()
+    }
+    assert sum(map(len, imported.values())) > 10
+    graphlib.TopologicalSorter(imported).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize(("how", "when"), [("purge", "unused"), ("reload", "used before")])

@@ -9,6 +9,7 @@ from reductions import (
     CUDA,
     INTEGERS,
     LAYOUTS,
+    check_op_db,
     check_promises,
     dim_cases,
     dims_of,
@@ -132,6 +133,13 @@ def test_row_lengths(device, name, dtype):
 )
 def test_promises(name, dtype):
     check_promises(lambda x, dim: getattr(op, name)(x, dim), dtype)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_torchs_own_samples(device, name):
+    exact = name in ("sum", "amax", "amin")
+    more = [torch.int32, torch.bool] if exact else [torch.int32] if name.startswith("arg") else []
+    check_op_db(name, getattr(op, name), device, [F32, F64, *more])
 
 
 @pytest.mark.cuda

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from common import FLOATING, SANITIZED, SANITIZER, assert_as_good_as, poison, randn, sanitized
-from reductions import CUDA, LAYOUTS, SMALL_LAYOUTS, check_promises, row_lengths, same_bits, special_rows
+from reductions import CUDA, LAYOUTS, SMALL_LAYOUTS, check_op_db, check_promises, row_lengths, same_bits, special_rows
 
 import torch_ext
 
@@ -289,6 +289,13 @@ def test_expanded(device):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_promises(name, dtype):
     check_promises(lambda x, dim: getattr(op, name)(x, dim), dtype)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_torchs_own_samples(device, name):
+    check_op_db(
+        name, lambda x, dim, dtype=None: getattr(op, name)(x, dim, dtype=dtype), device, [torch.float32, torch.float64]
+    )
 
 
 @pytest.mark.cuda
