@@ -116,6 +116,7 @@ struct Print {
               << " multicast=" << t.multicast << " memory_splits=" << t.memory_splits << " workspace=" << t.workspace_bytes
               << " partials=" << t.partial_bytes << " counters=" << t.counter_bytes;
     if (t.b_as_it_lies) std::cout << " b_as_it_lies";
+    if (t.swapped) std::cout << " swapped";
     print(t.a, "a"), print(t.b, "b");
     if (p.gated) print(t.up, "up");
     if (!t.parts || all) return;

@@ -155,7 +155,7 @@ def test_shapes_of_every_tensor_tile(dtype: torch.dtype, activation: str) -> Non
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("tile", ["128x256", "128x128", "64x128", "64x64"])
+@pytest.mark.parametrize("tile", ["128x256", "128x128", "64x128", "64x64", "128x256/swapped", "64x128/swapped"])
 def test_bias_of_several_tiles_per_cta(monkeypatch: pytest.MonkeyPatch, tile: str) -> None:
     """A half-precision CTA reloads the bias in shared memory for each of its tiles."""
     monkeypatch.setenv("XGEMM_MATMUL_PLAN", f"wgmma_{tile}")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 from common import (
+    ACTIVATIONS,
     FLOATING,
     LAYOUTS,
     assert_as_good_as,
@@ -659,6 +660,29 @@ def test_pairs_of_ctas_that_multicast(tile: str, dtype: torch.dtype, shape: tupl
         out = torch.ops.xgemm.linear(a, w, bias, residual=residual)
         exact = a.double() @ w.double().mT + bias.double() + residual.double()
         assert_as_good_as(out, torch.nn.functional.linear(a, w, bias) + residual, exact)
+
+
+@pytest.mark.cuda
+@pytest.mark.sanitize
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("tile", ["wgmma_128x256", "wgmma_128x128", "wgmma_64x128"])
+def test_a_transposed_tile_has_the_same_bits(tile: str, dtype: torch.dtype) -> None:
+    for m, n, k in [(2, 72, 64), (65, 136, 200), (333, 264, 250), (600, 968, 72)]:
+        a, w = (randn(*shape, dtype=dtype, device="cuda") for shape in ((m, k), (n, k)))
+        bias = randn(n, dtype=dtype, device="cuda")
+        for x, y in itertools.product((a, misaligned(a), transposed(a)), (w.mT, w.mT.contiguous())):
+            with forced(tile):
+                expected = matmul(x, y)
+            with forced(f"{tile}/swapped"):
+                assert torch.equal(check(x, y), expected)
+        for activation in ACTIVATIONS:
+            with forced(tile):
+                expected = torch.ops.xgemm.linear(a, w, bias, activation=activation)
+            with forced(f"{tile}/swapped"):
+                assert torch.equal(torch.ops.xgemm.linear(a, w, bias, activation=activation), expected)
+    a, b = (randn(*shape, dtype=dtype, device="cuda") for shape in ((5, 133, 264), (5, 264, 136)))
+    with forced(f"{tile}/swapped"):
+        check(a, b), check(a[:1].expand(5, -1, -1), transposed(b))
 
 
 @pytest.mark.cuda

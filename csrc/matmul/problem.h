@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "device/dtype.h"
 #include "device/precision.h"
@@ -67,6 +68,14 @@ struct OperandLines {
 inline OperandLines lines_of_a(const Problem& p) { return {p.a, p.m, p.a.row_stride, p.a.col_stride}; }
 inline OperandLines lines_of_b(const Problem& p) { return {p.b, p.n, p.b.col_stride, p.b.row_stride}; }
 inline OperandLines lines_of_up(const Problem& p) { return {p.up, p.n, p.up.col_stride, p.up.row_stride}; }
+
+/// C^T = B^T A^T; the epilogue's operands and `out` are still C's.
+inline Problem transposed(const Problem& p) {
+  Problem t = p;
+  t.m = p.n, t.n = p.m, t.a = p.b, t.b = p.a;
+  std::swap(t.a.row_stride, t.a.col_stride), std::swap(t.b.row_stride, t.b.col_stride);
+  return t;
+}
 
 /// Bytes of an operand that a kernel has to read.
 inline double operand_bytes(const Problem& p, const OperandLines& x) {

@@ -160,7 +160,7 @@ void wgmma_wait(int pending, Where where);
 
 // mma.sync, ldmatrix and stmatrix.
 void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transposed, Where where);
-void store_matrices(std::uint32_t address, const std::uint32_t* registers, Where where);
+void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool transposed, Where where);
 /// 32 bytes of k: 16 of 16 bits, 8 of tf32.
 void mma_m16n8(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where);
 /// a[h][i]: row lane / 4 + 8 h, k = 4 i + lane % 4; b[i]: column lane / 4. Multiply-adds in the order of k.

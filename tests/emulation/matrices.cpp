@@ -35,10 +35,12 @@ void load(Arguments32 lanes) {
   });
 }
 
+template <bool kTransposed>
 void store(Arguments32 lanes) {
   each_element(lanes, [&](int i, int row, int column, unsigned char* element) {
-    const std::uint32_t* const from = static_cast<const Matrices*>(lanes[4 * row + column / 2])->stored + i;
-    std::memcpy(element, reinterpret_cast<const unsigned char*>(from) + column % 2 * 2, 2);
+    const int r = kTransposed ? column : row, c = kTransposed ? row : column;
+    const std::uint32_t* const from = static_cast<const Matrices*>(lanes[4 * r + c / 2])->stored + i;
+    std::memcpy(element, reinterpret_cast<const unsigned char*>(from) + c % 2 * 2, 2);
   });
 }
 
@@ -107,9 +109,9 @@ void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transpo
   plain_read(shared_pointer(address, 16, 16, where), 16);
   warp_collective(~0u, &mine, transposed ? load<true> : load<false>, "ldmatrix", where);
 }
-void store_matrices(std::uint32_t address, const std::uint32_t* registers, Where where) {
+void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool transposed, Where where) {
   Matrices mine{nullptr, registers, address, where};
-  warp_collective(~0u, &mine, store, "stmatrix", where);
+  warp_collective(~0u, &mine, transposed ? store<true> : store<false>, "stmatrix", where);
 }
 void mma_m16n8(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where) {
   Product mine{type, d, a, {b0, b1}};

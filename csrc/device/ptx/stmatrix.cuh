@@ -13,6 +13,13 @@ __device__ __forceinline__ void store_matrices(std::uint32_t address, const std:
                : "memory");
 }
 
+/// The same for the matrices' columns: lane l gives the address of column l % 8 of matrix l / 8.
+__device__ __forceinline__ void store_matrices_transposed(std::uint32_t address, const std::uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]), "r"(r[1]),
+               "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
 /// Stores two floats to a shared-memory address.
 __device__ __forceinline__ void store_pair(std::uint32_t address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");

@@ -79,6 +79,35 @@ class BoxStore {
   }
 };
 
+/// Calls f(x, turn) for each turn of kTurn columns before `end`, where x are a lane's sums. Rolled: for long code, which would
+/// overflow the instruction cache.
+template <int kTurn, bool kRolled, int kCount, class F>
+__device__ __forceinline__ void each_turn(const float (&sums)[kCount], int end, const F& f) {
+  constexpr int kEach = kTurn / 2, kTurns = kCount / kEach;
+  float x[kEach];
+  if constexpr (kRolled) {
+#pragma unroll 1
+    for (int turn = 0; turn * kTurn < end; ++turn) {
+#pragma unroll
+      for (int known = 0; known < kTurns; ++known) {  // registers have no run-time index
+        if (known != turn) continue;
+        __syncwarp();  // so that this is a branch: predicated moves of all turns' registers take seven times as many
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) x[i] = sums[known * kEach + i];
+      }
+      f(x, turn);
+    }
+  } else {
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      if (turn * kTurn >= end) break;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) x[i] = sums[turn * kEach + i];
+      f(x, turn);
+    }
+  }
+}
+
 /// May boxes be stored with an activation? Not fp32's, which are long: a turn's would spill and overflow the instruction cache.
 template <class Out>
 inline constexpr bool kActivatesBoxes = sizeof(Out) == 2;
@@ -101,7 +130,7 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
   const float alpha = g.alpha;
   constexpr int kTurn = 32, kPairs = kTurn / 8;  // columns at a time: a lane's 16 results
   constexpr int kBoxBytes = Config::kValue.box_c();
-  constexpr int kBox = kBoxBytes / static_cast<int>(sizeof(Out)) / kTurn, kTurns = kTileN / kTurn;
+  constexpr int kBox = kBoxBytes / static_cast<int>(sizeof(Out)) / kTurn;
   const Out* const bias = static_cast<const Out*>(p.bias.data);
   const float* const shared_bias = reinterpret_cast<const float*>(scales) + 2 * quad;
   const BoxStore<Out, kTurn, kBoxBytes> boxes(staging, lane);
@@ -177,33 +206,15 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
       return bias ? ragged(std::true_type{}) : ragged(std::false_type{});
     }
   }
+  const auto store_turns = [&](auto rest) {
+    each_turn<kTurn, decltype(rest)::value != Rest::none>(sums, n - column,
+                                                          [&](auto& x, int turn) { store_turn(x, turn, rest); });
+  };
   if constexpr (kActivatesBoxes<Out>) {
-    // In rolled loops, as these are long: unrolled, they would overflow the instruction cache.
-    const auto store_turns = [&](auto rest) {
-#pragma unroll 1
-      for (int turn = 0; turn < kTurns && column + turn * kTurn < n; ++turn) {
-        float x[4 * kPairs];
-#pragma unroll
-        for (int known = 0; known < kTurns; ++known) {  // registers have no run-time index
-          if (known != turn) continue;
-          __syncwarp();  // so that this is a branch: predicated moves of all turns' registers take seven times as many
-#pragma unroll
-          for (int i = 0; i < 4 * kPairs; ++i) x[i] = sums[4 * known * kPairs + i];
-        }
-        store_turn(x, turn, rest);
-      }
-    };
     if (p.c.data || p.residual.data) return store_turns(std::integral_constant<Rest, Rest::all>{});
     if (p.activation != Activation::none || g.ragged) return store_turns(std::integral_constant<Rest, Rest::activation>{});
   }
-#pragma unroll
-  for (int turn = 0; turn < kTurns; ++turn) {
-    if (column + turn * kTurn >= n) break;
-    float x[4 * kPairs];
-#pragma unroll
-    for (int i = 0; i < 4 * kPairs; ++i) x[i] = sums[4 * turn * kPairs + i];
-    store_turn(x, turn, std::integral_constant<Rest, Rest::none>{});
-  }
+  store_turns(std::integral_constant<Rest, Rest::none>{});
 }
 
 }  // namespace xgemm::matmul::wgmma_detail

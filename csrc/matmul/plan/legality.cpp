@@ -114,13 +114,15 @@ bool is_plan_name(std::string_view forced) {
   const std::string_view tile = forced.substr(0, forced.find('/'));
   const auto names = all_names();
   const bool cuts = tile.starts_with("fp64_") || tile.starts_with("mma_tf32_");
-  return std::ranges::find(names, tile) != names.end() && (tile == forced || (cuts && forced_splits(forced) > 0));
+  const bool swaps = tile.starts_with("wgmma") && forced == std::string(tile) + "/swapped";
+  return std::ranges::find(names, tile) != names.end() && (tile == forced || swaps || (cuts && forced_splits(forced) > 0));
 }
 
 std::string plan_names() {
   std::string text;
   for (const std::string_view name : all_names()) (text += text.empty() ? "" : ", ") += name;
-  return text + " (fp64_<tile>/<splits> and mma_tf32_<tile>/<splits> also say the number of splits)";
+  return text +
+         " (fp64_<tile>/<splits> and mma_tf32_<tile>/<splits> also say the number of splits, wgmma_<tile>/swapped computes C^T)";
 }
 
 }  // namespace xgemm::matmul

@@ -14,6 +14,7 @@ namespace {
 constexpr double kHalfLaunch = 2.04;                // half precision: everything but the tiles
 constexpr double kPair = 1.06;                      // the start of a multicast pair
 constexpr double kFewRows = 1.5;                    // a k-block of few rows, of which only those in bounds are loaded
+constexpr double kSwapped = 1.03;                   // a k-block of a transposed tile, relative to others
 constexpr double kFill = 0.157;                     // a slot: what its two loading warps take
 constexpr double kCluster = 1.19, kMeeting = 6.07;  // splits of K that a cluster adds, or CTAs through memory
 constexpr double kUnalignedStore = 0.671;           // TMA cannot store C: its rows begin unaligned, or tiles end within a box
@@ -52,8 +53,9 @@ struct WgmmaRoofline {
   int parts;
   const TensorOperand &a, &b;
   const Problem& p = q.p;
+  bool swapped = false;  ///< p is the transposed problem
   double lines_a = parts ? 1 : lines_a_row(a), lines_b = parts ? 1 : lines_a_row(b);
-  bool few_rows = parts == 0 && p.m <= 64;  ///< limited by reading B, whatever the tile
+  bool few_rows = parts == 0 && !swapped && p.m <= 64;  ///< limited by reading B, whatever the tile
 
   /// Calls f(columns of C per tile). Few rows with a K-major B: as many as keep all SMs equally busy. Wide tiles: for each number
   /// of tiles the fewest.
@@ -62,7 +64,7 @@ struct WgmmaRoofline {
     const std::int64_t most = p.gated ? t.n / 2 : t.n;
     // An MN-major B lies in blocks of 64 columns, C is stored in boxes of 32 (fp32) or 64, which plain results need not fill.
     const bool plain = !p.c.data && !p.residual.data;
-    const std::int64_t step = !b.k_major ? 64 : parts > 0 ? 32 : plain ? 16 : 64;
+    const std::int64_t step = !b.k_major ? 64 : parts > 0 ? 32 : plain || swapped ? 16 : 64;
     const bool narrow = few_rows && t.m == 64 && t.n > 32 && b.k_major && !p.gated && p.batches == 1 && cluster == 1;
     if (narrow) return f(std::min(most, round_up(ceil_div(p.n, round_up(ceil_div(p.n, most), q.gpu.sm_count)), 8)));
     if (t.n < 128 || p.gated || parts == 2) return f(most);
@@ -87,14 +89,14 @@ struct WgmmaRoofline {
     const bool alone = c.cluster == 1 && c.memory_splits == 1;
     const auto k = static_cast<double>(alone ? round_up(p.k, kWgmmaTileK) : split_blocks(p.k, c.splits) * kWgmmaTileK);
     // A k-block of 64: products, and requests of cache lines by the SM; and what all SMs take from L2.
-    const auto rows = static_cast<double>(std::min<std::int64_t>(p.m, t.m));
-    const double requests =
-        lines_a * rows * (pairs_share_a ? 0.5 : 1) + lines_b * static_cast<double>(c.columns) * (pairs_share_b ? 0.5 : 1);
-    const double product = (few_rows && t.m == 64 ? t.block * kFewRows : std::max(t.block, kFill)) * 64 / t.k;
-    const double block = half ? std::max(product, lines_a > 1 || lines_b > 1 ? kLineRequest * requests : 0)
-                              : (parts == 2 ? 3 : 1) * (product + kPartsProduct);
-    const double store =
-        t.start + (half ? (p.n % 8 == 0 && (t.m == 64 || c.columns % 64 == 0) ? 0 : kUnalignedStore) : kPartsStore * parts);
+    const auto rows = static_cast<double>(std::min<std::int64_t>(p.m, t.m)),
+               columns = static_cast<double>(std::min(p.n, c.columns));
+    const double requests = lines_a * rows * (pairs_share_a ? 0.5 : 1) + lines_b * columns * (pairs_share_b ? 0.5 : 1);
+    const double product =
+        (few_rows && t.m == 64 ? t.block * kFewRows : std::max(swapped ? t.block * kSwapped : t.block, kFill)) * 64 / t.k;
+    const double block = half ? std::max(product, kLineRequest * requests) : (parts == 2 ? 3 : 1) * (product + kPartsProduct);
+    const double store = t.start + (half ? (swapped || (p.n % 8 == 0 && (t.m == 64 || c.columns % 64 == 0)) ? 0 : kUnalignedStore)
+                                         : kPartsStore * parts);
     const double bytes = half ? 2 : 2 * parts, up = p.gated ? q.bytes_b : 0;  // of an element of A and B
     const double l2 = 1e6 * requests * bytes * k * static_cast<double>(ctas * c.cluster) / q.machine.l2_tma_bytes;
     const double memory = q.move(bytes / q.size * (q.bytes_a + q.bytes_b + up) + q.bytes_c);
@@ -104,15 +106,16 @@ struct WgmmaRoofline {
   }
 
   /// Can the kernel do it, and may it pay? Pairs do where rows straddle cache lines, by fewer requests to L2, or where two rows
-  /// of 64-row tiles share a long B.
+  /// of small tiles share a long B.
   bool may_pay(const WgmmaTiling& c) const {
     constexpr std::int64_t kRowsToShare = 16, kLongK = 2048;  // of A: sharing fewer saves nothing
     const TileInfo& t = info(c.tile);
+    if (swapped && (t.n < 128 || c.splits > 1)) return false;
     if (!has_instance(p, c.tile, parts, b.k_major, c.memory_splits > 1 ? 1 : c.splits)) return false;
     if (c.cluster > std::min(q.gpu.sm_count, kMaxCluster) || t.m % c.cluster != 0) return false;
     if (c.memory_splits > 1 && (parts > 0 || tiles(c) * c.memory_splits > q.gpu.sm_count)) return false;  // all run at once
     const bool pairs = shares_a(t.m, t.n) ? p.n > c.columns && p.m >= kRowsToShare : p.m > t.m && c.columns % 16 == 0;
-    const bool pays = lines_a > 1 || lines_b > 1 || (t.m == 64 && tiles(c) <= q.gpu.sm_count && p.k >= kLongK);
+    const bool pays = lines_a > 1 || lines_b > 1 || (t.n <= 64 && tiles(c) <= q.gpu.sm_count && p.k >= kLongK);
     return !c.multicast || (parts == 0 && !p.gated && pairs && pays && c.cluster * c.memory_splits == 1 && q.gpu.sm_count > 1);
   }
 };
@@ -134,7 +137,9 @@ double choose(const WgmmaRoofline& times, std::int64_t splits, std::string_view 
     });
   };
   each_tile<WgmmaTile>(kWgmmaTiles, forced, [&](WgmmaTile tile, const TileInfo& t) {
-    if (few && !names_a_tile(forced) && (t.m > 64 || t.n > 64)) return;  // few rows wait for B, whatever the tile
+    // Few rows wait for B, whatever the tile; and half of a tile's columns have a tile of their own.
+    const bool wide = few ? std::max(t.m, t.n) > 64 : times.parts == 0 && !p.gated && t.n > 64 && 2 * p.n <= t.n;
+    if (wide && !names_a_tile(forced)) return;
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxSplits); cut *= 2) {
       if (has_empty_split(p, cut)) continue;
       if (cut == splits || cut == 1) consider({.tile = tile, .splits = cut});
@@ -169,7 +174,7 @@ double consider_few_rows(const Question& q, std::int64_t splits, double us, Wgmm
                        static_cast<double>(ceil_div(tiles, at_once)) *
                            (kFewRowsStart + static_cast<double>(blocks) * slot * (cut > 1 ? 1.5 : 1));
     if (few >= us && !(named && !plan.b_as_it_lies)) continue;
-    us = few, plan.b_as_it_lies = true;
+    us = few, plan.b_as_it_lies = true, plan.swapped = false;
     static_cast<WgmmaTiling&>(plan) = {.tile = WgmmaTile::t64x64, .splits = cut, .cluster = cut, .columns = 64};
   }
   if (!plan.b_as_it_lies) return us;
@@ -191,9 +196,20 @@ std::optional<WgmmaPlan> offer_wgmma(const Question& q) {
   plan.a = place_operand(p, lines_of_a(p), fp32, p.gated);
   plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts) : place_operand(p, lines_of_b(p), fp32, p.gated);
   if (p.gated) plan.up = place_operand(p, lines_of_up(p), fp32, p.gated);
+  const bool asked_to_swap = q.forced.ends_with("/swapped");
   const std::int64_t splits = p.gated ? 1 : !p.batch_invariant ? 0 : fp32 ? 1 : invariant_splits(p.n, p.k);
   const WgmmaRoofline times{q, plan.parts, plan.a, plan.b};
-  double us = choose(times, splits, q.forced, plan);
+  double us = asked_to_swap ? HUGE_VAL : choose(times, splits, q.forced, plan);
+  // C^T = B^T A^T, for plain results whose rows TMA can store.
+  const bool may_swap = !fp32 && !p.gated && plan.a.k_major && p.n % 8 == 0 && splits <= 1 && !p.c.data && !p.residual.data &&
+                        !p.factor && !p.wide_out;
+  if (may_swap && (asked_to_swap || (!names_a_tile(q.forced) && std::min(p.m, p.n) > 64))) {
+    const Problem across = transposed(p);
+    WgmmaTiling tiling;
+    const Question turned{across, q.gpu};
+    const double swapped = choose({.q = turned, .parts = 0, .a = plan.b, .b = plan.a, .swapped = true}, splits, q.forced, tiling);
+    if (swapped < us) us = swapped, static_cast<WgmmaTiling&>(plan) = tiling, plan.swapped = true;
+  }
   if (us == HUGE_VAL) us = choose(times, splits, {}, plan);  // the named tile cannot do it
   if (us == HUGE_VAL) return {};
   const double passes = pass_us(q, lines_of_a(p), plan.a, plan.parts) + pass_us(q, lines_of_b(p), plan.b, plan.parts) +
@@ -206,6 +222,7 @@ std::optional<WgmmaPlan> offer_wgmma(const Question& q) {
     const std::int64_t chunks = std::max<std::int64_t>(1, plan.split_length / std::max<std::int64_t>(1024, p.k / 32));
     plan.chunk = round_up(ceil_div(plan.split_length, chunks), kWgmmaTileK);
   }
+  if (plan.swapped) std::swap(plan.a, plan.b);
   for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) take_copy(q, plan.parts, *x, plan.workspace_bytes);
   if (fp32) plan.fallback = simt_fallback(p, q.gpu);
   if (fp32 && p.gated) plan.fallback_up = simt_fallback(up_product(p, nullptr), q.gpu);

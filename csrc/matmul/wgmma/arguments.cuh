@@ -37,6 +37,7 @@ struct WgmmaConfig {
   constexpr bool multicasts_a() const { return shares_a(tile_m, tile_n); }  ///< else B
   constexpr bool may_split() const { return tile_n <= 128 && !gated; }      ///< wider tiles have no registers left for the sums
   constexpr bool may_narrow() const { return parts == 1 && !gated && tile_n >= 128; }  ///< multiplies a tile's width alone
+  constexpr bool may_swap() const { return may_narrow() && !scaled && k_major_b; }     ///< may compute C^T
   constexpr bool may_split_memory() const { return may_multicast(); }
   constexpr bool may_store_direct() const { return may_split_memory() && tile_m == 64; }
   constexpr bool may_fall_back() const { return parts == 2 && !gated; }
@@ -98,6 +99,7 @@ struct WgmmaArguments {
   int memory_splits;  ///< splits of a tile that are work items: `splits` or 1
   Meeting* meetings;  ///< memory_splits: one per tile
   float* partials;    ///< memory_splits: [item][tile_m][tile_n]
+  bool swapped;       ///< `problem` is C^T = B^T A^T (epilogue/store_swapped.cuh)
   bool direct;        ///< stores C from registers, two columns at a time: for tile widths that `out`'s boxes do not divide
   struct {
     const char* b;      ///< K-major
@@ -120,7 +122,7 @@ struct WgmmaArguments {
 namespace wgmma_detail {
 
 /// For consumers only.
-enum NamedBarrier : int { kStaggerBarrier = 1, kSplitBarrier };
+enum NamedBarrier : int { kStaggerBarrier = 1, kSplitBarrier, kSwappedBarrier };  // one of kSwappedBarrier a consumer
 
 /// Does the fallback compute the whole product? It does if all lines of an operand failed the split in two parts.
 __device__ __forceinline__ bool falls_back(const WgmmaArguments& g) {

@@ -2,6 +2,7 @@
 #pragma once
 #include "device/ptx/wgmma.cuh"
 #include "matmul/epilogue/store_gated.cuh"
+#include "matmul/epilogue/store_swapped.cuh"
 #include "matmul/epilogue/store_tile.cuh"
 #include "matmul/wgmma/arguments.cuh"
 #include "matmul/wgmma/shared.cuh"
@@ -217,8 +218,18 @@ struct Consumer {
     } else {
       const bool has_inputs = kConfig.fills_scales() || g.fills_bias;  // cluster is 1 here
       if (has_inputs) shared.filled.wait({0, parity_of(index)});
-      store_tile<Out, Config>(total, g, tile.row + store_warp * 16, tile.column, tile.batch, store_lane,
-                              shared.staging + store_warp * kConfig.staging_bytes(), shared.inputs, store_warp * 16);
+      bool stored = false;
+      if constexpr (kConfig.may_swap()) {
+        if ((stored = g.swapped)) {
+          const int mine = store_warp / 4, first = 64 * mine;
+          store_swapped<Out, Config>(total, g, tile.row + first, tile.column, tile.batch, again % 128,
+                                     shared.staging + mine * 4 * kConfig.staging_bytes(),
+                                     reinterpret_cast<const float*>(shared.inputs) + first, kSwappedBarrier + mine);
+        }
+      }
+      if (!stored)
+        store_tile<Out, Config>(total, g, tile.row + store_warp * 16, tile.column, tile.batch, store_lane,
+                                shared.staging + store_warp * kConfig.staging_bytes(), shared.inputs, store_warp * 16);
       if (has_inputs) {
         __syncwarp();
         if (ptx::elect_one()) shared.filled.release(0);

@@ -7,8 +7,9 @@
 #include "matmul/wgmma/launch.h"
 
 namespace xgemm::matmul {
-bool launch_wgmma_product(const Problem& p, const WgmmaPlan& plan, void* workspace, void* counters, float* partials, int sm_count,
-                          cudaStream_t stream) {
+bool launch_wgmma_product(const Problem& product, const WgmmaPlan& plan, void* workspace, void* counters, float* partials,
+                          int sm_count, cudaStream_t stream) {
+  const Problem p = plan.swapped ? transposed(product) : product;
   unsigned char* const space = static_cast<unsigned char*>(workspace);
   FailedProduct failed{};
   if (plan.fallback_bf16x3) {

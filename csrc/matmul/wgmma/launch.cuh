@@ -50,6 +50,15 @@ inline void choose_store(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
     return !x.data || (kernel.activates_boxes && !config.gated && p.batches == 1 && x.col_stride == 1 && x.row_stride % 2 == 0 &&
                        reinterpret_cast<std::uintptr_t>(x.data) % static_cast<unsigned>(2 * out_bytes) == 0);
   };
+  if ((g.swapped = plan.swapped)) {
+    g.boxes = make_tensor_map(g.out, {.data = p.out,
+                                      .dtype = p.dtype,
+                                      .sizes = {p.m, p.n, p.batches},
+                                      .strides = {p.m, p.m * p.n},
+                                      .box = {64, 16},
+                                      .swizzle_bytes = 128});
+    return;
+  }
   g.direct = config.may_store_direct() && plain && p.activation == Activation::none && p.n % 2 == 0 &&
              g.tiles.width * out_bytes % box_bytes != 0;
   const bool may_box = whole && whole_boxes && !g.direct && (kernel.activates_boxes || p.activation == Activation::none);
@@ -86,7 +95,7 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   g.tiles.count = static_cast<int>(g.tiles.rows * g.tiles.columns * p.batches);
   g.tiles.last_row = last_tile(plan.a.k_major, p.m, config.tile_m);
   // Boxes of C must begin at multiples of 16 bytes.
-  g.tiles.last_column = last_tile(plan.b.k_major && p.n % 8 == 0, p.n, plan.columns);
+  g.tiles.last_column = last_tile(plan.b.k_major && (plan.swapped || p.n % 8 == 0), p.n, plan.columns);
   g.memory_splits = static_cast<int>(plan.memory_splits);
   g.k.blocks = static_cast<int>(ceil_div(p.k, kWgmmaTileK));
   g.schedule.per_batch = ShortDivider::of(std::int64_t{g.tiles.rows} * g.tiles.columns),
@@ -121,6 +130,7 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
     g.prefetch.b = static_cast<const char*>(p.b.data), g.prefetch.step = 2 * plan.b.ld, g.prefetch.bytes = kPrefetch;
   }
   choose_store(g, kernel, plan);
+  if (plan.swapped && !g.boxes) return 0;
   g.fills_bias = config.fills_bias() && g.boxes && p.bias.data;
 
   const auto cluster = static_cast<unsigned>(plan.multicast ? 2 : plan.cluster);

@@ -38,15 +38,16 @@ __device__ __forceinline__ void fill_scales(const WgmmaArguments& g, int row, in
   if (thread % 32 == 0) scales[kLines + thread / 32] = moderate;
 }
 
-/// The same for the bias of a tile's columns of C, as floats.
+/// The same for the bias of a tile's columns of C (swapped: rows of C^T), as floats.
 template <class Out, class Config>
-__device__ __forceinline__ void fill_bias(const WgmmaArguments& g, int column, int thread, int* shared) {
+__device__ __forceinline__ void fill_bias(const WgmmaArguments& g, const Tile& tile, int thread, int* shared) {
   constexpr WgmmaConfig kConfig = Config::kValue;
   const Operand& bias = g.problem.bias;
-  const int n = static_cast<int>(g.problem.n);
+  const bool swapped = kConfig.may_swap() && g.swapped;
+  const int first = swapped ? tile.row : tile.column, last = static_cast<int>(swapped ? g.problem.m : g.problem.n) - 1;
 #pragma unroll 1
-  for (int i = thread; i < kConfig.tile_n; i += kConfig.fillers()) {
-    const Out* const at = static_cast<const Out*>(bias.data) + min(column + i, n - 1) * bias.col_stride;
+  for (int i = thread; i < (swapped ? kConfig.tile_m : kConfig.tile_n); i += kConfig.fillers()) {
+    const Out* const at = static_cast<const Out*>(bias.data) + min(first + i, last) * bias.col_stride;
     reinterpret_cast<float*>(shared)[i] = convert<float>(*at);
   }
 }
@@ -156,7 +157,7 @@ struct Producer {
       if constexpr (kConfig.fills_scales())
         fill_scales<Config>(g, tile.row, tile.column, tile.batch, thread, shared.inputs);
       else
-        fill_bias<Out, Config>(g, tile.column, thread, shared.inputs);
+        fill_bias<Out, Config>(g, tile, thread, shared.inputs);
       ptx::barrier_arrive(shared.filled.full);
     }
   }

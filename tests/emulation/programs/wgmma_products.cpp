@@ -1,7 +1,7 @@
 // Whole products on Hopper's tensor cores against double (launch_wgmma_product: copies or splits of the operands,
 // wgmma/kernel.cuh or few_rows.cuh, the fp32 elements that fp16 parts cannot represent): random sizes, strides, batches and
 // epilogues; each tile; K split in registers, over a cluster and through memory; multicast;
-// narrower tiles; gated products; prepared weights. Plans that promise the same bits must give them.
+// narrower tiles; C^T; gated products; prepared weights. Plans that promise the same bits must give them.
 #include "device/integer.h"
 #include "matmul/fp16_split/passes.h"
 #include "matmul/plan/plan.h"
@@ -38,7 +38,7 @@ std::string name_of(const WgmmaPlan& plan, std::uint64_t seed) {
   const auto text = [](std::int64_t x) { return std::to_string(x); };
   return std::string(plan.b_as_it_lies ? "few rows" : info(plan.tile).name) + ", parts " + text(plan.parts) + ", columns " +
          text(plan.columns) + ", splits " + text(plan.splits) + ", cluster " + text(plan.cluster) + ", memory " +
-         text(plan.memory_splits) + (plan.multicast ? ", multicast" : "") + ", seed " + text(static_cast<std::int64_t>(seed));
+         text(plan.memory_splits) + (plan.multicast ? ", multicast" : "") + (plan.swapped ? ", swapped" : "") + ", seed " + text(static_cast<std::int64_t>(seed));
 }
 
 /// Sets `splits` equal splits of K, or fewer so that none is empty.
@@ -52,6 +52,11 @@ std::int64_t set_splits(WgmmaPlan& plan, std::int64_t k, std::int64_t splits) {
 /// Varies the plan's choices for speed, as far as the kernel allows.
 void vary_half(Random& random, const Problem& p, WgmmaPlan& plan, int sm_count) {
   const TileInfo& tile = info(plan.tile);
+  if (plan.swapped) {
+    plan.columns = random(1, tile.n / 16) * 16;
+    plan.multicast = random.one_in(2) && (shares_a(tile.m, tile.n) ? p.n >= 16 : true);
+    return;
+  }
   if (plan.splits == 1 && random.one_in(2)) {
     const std::int64_t splits = set_splits(plan, p.k, 1 << random(1, 3)),
                        tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, plan.columns) * p.batches;
@@ -81,8 +86,9 @@ void check_half(std::uint64_t seed) {
   std::optional<Buffer<half>> first;
   std::int64_t first_length = 0;
   for (int turn = 0; turn < 2; ++turn) {
-    auto plan =
-        offer_wgmma({product.problem, gpu, kWgmmaTiles[static_cast<std::size_t>(random(0, kWgmmaTiles.size() - 1))].name});
+    const std::string tile{kWgmmaTiles[static_cast<std::size_t>(random(0, kWgmmaTiles.size() - 1))].name},
+        forced = random.one_in(3) ? tile + "/swapped" : tile;
+    auto plan = offer_wgmma({product.problem, gpu, forced});
     require(plan.has_value(), "a plan");
     vary_half(random, product.problem, *plan, gpu.sm_count);
     const std::string what = name_of(*plan, seed);

@@ -8,7 +8,11 @@ namespace xgemm::ptx {
 
 inline void store_matrices(std::uint32_t address, const std::uint32_t (&r)[4],
                            emulation::Where where = emulation::Where::current()) {
-  emulation::store_matrices(address, r, where);
+  emulation::store_matrices(address, r, false, where);
+}
+inline void store_matrices_transposed(std::uint32_t address, const std::uint32_t (&r)[4],
+                                      emulation::Where where = emulation::Where::current()) {
+  emulation::store_matrices(address, r, true, where);
 }
 inline void store_pair(std::uint32_t address, float x, float y, emulation::Where where = emulation::Where::current()) {
   const float values[2] = {x, y};
