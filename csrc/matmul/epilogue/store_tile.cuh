@@ -3,7 +3,7 @@
 //   TMA     through shared memory in boxes (epilogue/store_tma.cuh), unaligned rows in pieces (epilogue/store_ragged.cuh);
 //   rows    any epilogue, any n: fp32 through shared memory, 16 rows of 64 columns at a time, then a few rows at a time, two
 //           columns per lane, so that C, residual and out are accessed in whole cache lines (epilogue/store_rows.cuh).
-// Others: store_gated.cuh, and wgmma/split_k.cuh for splits of K.
+// Others: store_gated.cuh, store_swapped.cuh, and wgmma/split_k.cuh for splits of K.
 #pragma once
 #include "matmul/epilogue/store_rows.cuh"
 #include "matmul/epilogue/store_tma.cuh"

@@ -1,7 +1,8 @@
 // Matrix product on Hopper's tensor cores (sm_90a): half-precision operands, and fp32 operands that fp16_split/split.cuh has
 // turned into one or two scaled fp16 parts; out = epilogue(A B) as epilogue/apply.cuh says. One persistent, warp-specialised
 // kernel: warpgroup 0 loads by TMA (producer.cuh), the others multiply 64 rows each by wgmma (consumer.cuh), and C is stored
-// while the next tile is computed (epilogue/store_*.cuh, split_k.cuh). Arguments: wgmma/arguments.cuh; design: docs/matmul.md.
+// while the next tile is computed (epilogue/store_*.cuh, split_k.cuh). Half precision may compute C^T, so that its tiles have any
+// number of C's rows. Arguments: wgmma/arguments.cuh; design: docs/matmul.md.
 //
 //   Operands  row- or column-major each; base and strides multiples of 16 bytes (TMA). Edges of any size: TMA reads zeros out of
 //             bounds. Batches are the tensor maps' third dim (broadcast: step 0).
