@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(geometry(kTile).threads(), geometry(kTile).bes
   constexpr int kSlots = Shape::kInfo.slots;
   extern __shared__ __align__(1024) unsigned char ring[];
   __shared__ ptx::Barrier met;
-  if (threadIdx.x == 0) ptx::barrier_init(&met, Shape::kWarps);
+  if (threadIdx.x == 0) ptx::barrier_init(&met, Shape::kThreads);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const LargePart tile = locate<Shape>(g, warp);
   LargeCopies<Shape, kAlongKA, Shape::kInfo.rows> of_a(g.a, tile.batch, tile.row, tile.rows, tile.first_k, tile.depth);
@@ -237,8 +237,7 @@ __global__ void __launch_bounds__(geometry(kTile).threads(), geometry(kTile).bes
     // Said early and awaited late, so that the warps of an SM's quarter need not meet between their products.
     const auto done = [&] {
       cp_async_wait<kSlots - 3>();  // the next block; the one after it is not committed yet
-      __syncwarp();
-      if (lane == 0) ptx::barrier_arrive(&met);
+      ptx::barrier_arrive(&met);
     };
     multiplier.block(ring + reading, copy, done, [&]() -> const unsigned char* {
       copied_all();
