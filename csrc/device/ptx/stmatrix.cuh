@@ -25,7 +25,7 @@ __device__ __forceinline__ void store_pair(std::uint32_t address, float x, float
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
-/// Loads 16 bytes, or 2, from a shared-memory address.
+/// Loads 16 bytes, 2, or a float from a shared-memory address.
 __device__ __forceinline__ uint4 load_shared16(std::uint32_t address) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
@@ -34,6 +34,12 @@ __device__ __forceinline__ uint4 load_shared16(std::uint32_t address) {
 __device__ __forceinline__ std::uint16_t load_shared2(std::uint32_t address) {
   std::uint16_t v;
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ float load_shared_float(std::uint32_t address) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
   return v;
 }
 

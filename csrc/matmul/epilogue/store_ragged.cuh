@@ -1,4 +1,4 @@
-// Stores unaligned half-precision rows of C in aligned pieces of 16 bytes: TMA stores only to multiples of 16 bytes.
+// Stores unaligned rows of C in aligned pieces of 16 bytes: TMA stores only to multiples of 16 bytes.
 #pragma once
 #include "device/bytes16.cuh"
 #include "device/ptx/stmatrix.cuh"
@@ -23,12 +23,13 @@ __device__ __forceinline__ void wait_for_buffer(bool first) {
   __syncwarp();
 }
 
-/// Stores boxes of 16 rows by 64 columns, which alternate between two buffers of 2 KiB in TMA's 128-byte swizzle. A piece is 16
+/// Stores boxes of 16 rows by 128 bytes, which alternate between two buffers of 2 KiB in TMA's 128-byte swizzle. A piece is 16
 /// bytes of C at a multiple of 16. A row's first piece of a box begins with the end of the previous box, in the other buffer;
 /// elements at the tile's two sides are stored one at a time. A lane stores a piece of row lane / 8, or 4 rows further, and of
 /// the row eight further, which has the same skew.
 template <class Out>
 class RaggedRows {
+  static constexpr int kPiece = 16 / static_cast<int>(sizeof(Out)), kBox = 8 * kPiece;  // elements
   uint4 low[2], high[2];
   Out* line;
   std::int64_t pitch;
@@ -44,7 +45,7 @@ class RaggedRows {
   /// `first_line`: the tile's first element in row lane / 8; `rows` are in bounds; `s`: 0 or 1, rows 4 s further.
   __device__ __forceinline__ RaggedRows(std::uint32_t buffers, Out* first_line, std::int64_t pitch, int rows, int lane, int s)
       : line(first_line + 4 * s * pitch), pitch(pitch), lane(lane), r(lane / 8 + 4 * s), rows(rows) {
-    skew = static_cast<int>(misalignment(line)) / 2;
+    skew = static_cast<int>(misalignment(line) / sizeof(Out));
     const int piece = lane % 8;
     low_before = piece == 0 && skew != 0;
     from_high = buffers + at(piece), from_low = buffers + at(piece - (skew ? 1 : 0)) + (low_before ? 2048 : 0);
@@ -60,9 +61,9 @@ class RaggedRows {
 
   /// Stores the loaded pieces from the tile's `column` on; `columns` are in bounds from there on, up to the tile's end.
   __device__ __forceinline__ void store(int column, int columns) const {
-    const int c = 8 * (lane % 8) - skew;
-    const bool whole = c + 8 <= columns && column + c >= 0;
-    const unsigned shift = static_cast<unsigned>(-2 * skew) & 15;
+    const int c = kPiece * (lane % 8) - skew;
+    const bool whole = c + kPiece <= columns && column + c >= 0;
+    const unsigned shift = static_cast<unsigned>(-static_cast<int>(sizeof(Out)) * skew) & 15;
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       ptx::store_global16_if(line + 8 * i * pitch + (column + c), shift_bytes(low[i], high[i], shift), whole && r + 8 * i < rows);
@@ -70,20 +71,26 @@ class RaggedRows {
 
   /// Stores elements of the box at `offset` that are in no whole piece. Call it before the other buffer is written.
   __device__ __forceinline__ void store_ends(std::uint32_t buffers, int offset, int column, int columns) const {
-    if (column > 0 && columns > 64) return;
+    if (column > 0 && columns > kBox) return;
     const int piece = lane % 8;
     const auto element = [&](int e, bool exists) {
-      const int p = (e + 8) / 8 - 1;
-      const std::uint32_t from = buffers + at(p) + static_cast<unsigned>((p < 0 ? offset ^ 2048 : offset) + (e & 7) * 2);
+      const int p = (e + kPiece) / kPiece - 1;
+      const std::uint32_t from =
+          buffers + at(p) +
+          static_cast<unsigned>((p < 0 ? offset ^ 2048 : offset) + (e & (kPiece - 1)) * static_cast<int>(sizeof(Out)));
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (!exists || r + 8 * i >= rows) continue;
-        reinterpret_cast<std::uint16_t*>(line)[8 * i * pitch + column + e] = ptx::load_shared2(from + 1024 * i);
+        Out* const to = line + 8 * i * pitch + column + e;
+        if constexpr (sizeof(Out) == 2)
+          *reinterpret_cast<std::uint16_t*>(to) = ptx::load_shared2(from + 1024 * i);
+        else
+          *to = ptx::load_shared_float(from + 1024 * i);
       }
     };
-    if (column == 0) element(piece, skew && piece < min(8 - skew, columns));
-    const int tail = (columns + skew) / 8 * 8 - skew + piece;
-    if (columns <= 64) element(tail, tail < columns && (tail >= 0 || column > 0));
+    if (column == 0) element(piece, skew && piece < min(kPiece - skew, columns));
+    const int tail = (columns + skew) / kPiece * kPiece - skew + piece;
+    if (columns <= kBox) element(tail, tail < columns && (tail >= 0 || column > 0));
   }
 };
 

@@ -51,7 +51,7 @@ class BoxStore {
       }
     }
     if (turn % kTurns == kTurns - 1 || last) {
-      if constexpr (kMatrices && may_be_ragged && kBytes == 128) {
+      if constexpr (may_be_ragged && kBytes == 128) {
         if (g.ragged) {
           __syncwarp();
           const int first = turn / kTurns * kTurns * kTurn;  // column of the tile
@@ -153,7 +153,7 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
     }
     return places;
   };
-  enum class Rest { none, activation, all };  // of the epilogue
+  enum class Rest { none, ragged, activation, all };  // of the epilogue; ragged: none, for unaligned rows of fp32
   const auto store_turn = [&](float(&x)[4 * kPairs], int turn, auto rest) {
     constexpr Rest kRest = decltype(rest)::value;
     constexpr bool kWhole = kRest == Rest::all;
@@ -187,7 +187,7 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
         for (int i = 0; i < 4; ++i) x[4 * j + i] = plus(x[4 * j + i], add[i % 2]);
       }
     }
-    if constexpr (kRest != Rest::none) activate_all<Out>(x, p.activation);
+    if constexpr (kRest >= Rest::activation) activate_all<Out>(x, p.activation);
     if constexpr (kWhole) {
       if (p.residual.data) {
 #pragma unroll
@@ -195,7 +195,7 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
       }
     }
     boxes.put(x, turn, at + kTurn >= n, g, column + turn / kBox * kBox * kTurn, row, batch, n,
-              std::bool_constant<kRest == Rest::activation>{});
+              std::bool_constant < kRest == Rest::ragged || kRest == Rest::activation > {});
   };
   if constexpr (kActivatesBoxes<Out> && Config::kValue.fills_bias() && kTileN >= 64) {
     if (g.ragged && p.activation == Activation::none) {
@@ -213,6 +213,8 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
   if constexpr (kActivatesBoxes<Out>) {
     if (p.c.data || p.residual.data) return store_turns(std::integral_constant<Rest, Rest::all>{});
     if (p.activation != Activation::none || g.ragged) return store_turns(std::integral_constant<Rest, Rest::activation>{});
+  } else {
+    if (g.ragged) return store_turns(std::integral_constant<Rest, Rest::ragged>{});
   }
   store_turns(std::integral_constant<Rest, Rest::none>{});
 }

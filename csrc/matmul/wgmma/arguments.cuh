@@ -110,7 +110,7 @@ struct WgmmaArguments {
   FailedProduct fallback;              ///< Config::may_fall_back()
   bool fills_bias;                     ///< Config::fills_bias(), and there is one
   bool boxes;                          ///< C goes through shared memory, 16 rows by 128 bytes at a time: by TMA,
-  bool ragged;                         ///< or, if its rows are unaligned (half precision), in aligned pieces of 16 bytes
+  bool ragged;                         ///< or, if its rows are unaligned, in aligned pieces of 16 bytes
   struct {                             // gated; `problem`, whose epilogue runs on the gated result, has no bias and activation
     CUtensorMap up;                    ///< the other weight
     const LineStats* lines_up;

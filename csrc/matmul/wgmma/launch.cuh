@@ -70,7 +70,7 @@ inline void choose_store(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
                                     .strides = {p.n, p.m * p.n},
                                     .box = {box_bytes / out_bytes, 16},
                                     .swizzle_bytes = box_bytes});
-  if (!g.boxes && may_box && plain && out_bytes == 2 && !config.gated && config.tile_n >= 64 &&
+  if (!g.boxes && may_box && plain && !config.gated && config.tile_n >= 64 &&
       (box_bytes == 128 || p.activation == Activation::none))
     g.boxes = g.ragged = true;
 }

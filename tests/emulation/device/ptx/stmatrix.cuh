@@ -28,6 +28,11 @@ inline std::uint16_t load_shared2(std::uint32_t address, emulation::Where where 
   std::memcpy(&v, emulation::shared_pointer(address, 2, 2, where), 2);
   return v;
 }
+inline float load_shared_float(std::uint32_t address, emulation::Where where = emulation::Where::current()) {
+  float v;
+  std::memcpy(&v, emulation::shared_pointer(address, 4, 4, where), 4);
+  return v;
+}
 inline void store_global16_if(void* to, const uint4& v, bool really) {
   if (!really) return;
   if (reinterpret_cast<std::uintptr_t>(to) % 16) emulation::fail("a store of 16 bytes to an unaligned address");
