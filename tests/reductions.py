@@ -46,6 +46,7 @@ DIMS = [
     *(((4, 2, 16, 912), 0), ((3, 8, 4099), 1)),  # a few positions of many columns
     *(((40, 2, 4096), 1), ((3, 33, 50000), 1), ((70, 5, 2056), 1)),  # short columns by vectors
     *(((1, 1101, 780), 0), ((513, 1, 7), 1)),  # one element per output
+    *(((45001, 3, 2), 1), ((5003, 9, 6), 1), ((501, 301, 3), 1), ((20011, 2, 5), 1)),  # packed groups of few columns
 ]
 
 

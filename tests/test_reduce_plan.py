@@ -68,6 +68,7 @@ int main() {
     if (const auto* p = std::get_if<reduce::ElementPlan>(&plan.kernel)) show({{"lanes", p->lanes}, {"rows", p->rows}});
     if (const auto* p = std::get_if<reduce::ShortColumnPlan>(&plan.kernel))
       show({{"width", p->width}, {"lanes", p->lanes}, {"teams", p->teams}});
+    if (const auto* p = std::get_if<reduce::PackedPlan>(&plan.kernel)) show({{"groups", p->groups}, {"lanes", p->lanes}});
     if (columns)
       show({{"aligned", columns->aligned}, {"lanes", columns->lanes}, {"span", columns->span}, {"tile", columns->tile},
             {"tiles", columns->tiles}, {"columns", columns->columns}, {"positions", columns->positions},
@@ -107,7 +108,7 @@ WIDTH = {F32: 4, F16: 8, BF16: 8, F64: 2}
 SUM, AMAX, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, MEAN_LOSS = 0, 2, 4, 6, 7, 8
 SOFTMAX, DIVIDE, MASKED, DENSE_ROWS = 17, 18, 19, 20
 BATCH_INVARIANT = 100  # on top of a kind
-COPY, ROWS, ELEMENTS, SHORT_COLUMNS, COLUMNS = range(5)  # the alternatives of reduce::Plan
+COPY, ROWS, ELEMENTS, SHORT_COLUMNS, COLUMNS, PACKED = range(6)  # the alternatives of reduce::Plan
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
 SOFTMAX_FIELDS += ["team", "items", "steps", "beside", "packed"]
 ROW_KERNEL, COLUMN_KERNEL, TWO_PASS, SHARED, ODD_ROWS, SINGLE_ELEMENTS = range(6)  # softmax::Kernel
@@ -383,6 +384,14 @@ def test_plans_of_reduced_sets_that_were_slow(planner):
         (SUM, F32, [2, 1 << 20], 0b01, SHORT_COLUMNS, {}),
         (SUM, F32, [3, 40, 2, 300], 0b0101, ELEMENTS, {}),
         (SUM, F32, [3, 40, 2, 3000], 0b0101, COLUMNS, {"blocks_loaded": 0}),
+        (SUM, F16, [200000, 9, 6], 0b010, PACKED, {"groups": 75, "lanes": 1, "ctas": 2667}),
+        (SUM, F32, [1270411, 3, 2], 0b010, PACKED, {"groups": 682}),
+        (ARGMAX, BF16, [501, 301, 3], 0b010, PACKED, {"groups": 1, "lanes": 16}),
+        (SUM, F16, [100000, 16, 2], 0b010, PACKED, {"lanes": 4}),  # groups of 32 elements: all begin in one bank
+        (SUM, F64, [1270411, 3, 2], 0b010, ELEMENTS, {}),
+        (SUM, F16, [400000, 7, 2], 0b010, SHORT_COLUMNS, {}),
+        (SUM, F32, [300000, 4, 4], 0b010, SHORT_COLUMNS, {}),
+        (SUM, F32, [1000, 9, 6], 0b010, ELEMENTS, {}),
         (ARGMAX, F32, [1, 11017, 7803], 0b001, COPY, {}),
         (SUM, F32, [2799], 0b1, ROWS, {"split_vectors": 128, "splits": 6, "cluster": 1}),  # few rows
         (SUM, BF16, [264, 1605], 0b10, ROWS, {"split_vectors": 128, "splits": 2, "threads": 64}),

@@ -144,6 +144,21 @@ ColumnPlan plan_columns(Layout& layout, bool folded, const DeviceProperties& gpu
   return plan;
 }
 
+PackedPlan plan_packed(const Layout& layout, int sm_count) {
+  // Positions of a lane, beyond which more lanes share a column; fewer where all groups begin in the same bank.
+  constexpr std::int64_t kCtasPerSm = 4, kPositions = 32, kPositionsOfBank = 4;
+  PackedPlan plan{layout.arguments};
+  const std::int64_t columns = layout.kept.back().size, groups = plan.outputs / columns, group = plan.length * columns,
+                     each = group % kWarp == 0 ? kPositionsOfBank : kPositions,
+                     most = std::min(kPackedElements / group, ceil_div(groups, kCtasPerSm * sm_count));
+  plan.by_columns = ShortDivider::of(columns);
+  plan.groups = static_cast<int>(std::max<std::int64_t>(1, most));
+  plan.lanes = static_cast<int>(std::min(kWarp, round_up_pow2(ceil_div(plan.length, each))));
+  plan.threads = kPackedThreads;
+  plan.ctas = ceil_div(groups, std::int64_t{plan.groups});
+  return plan;
+}
+
 ShortColumnPlan plan_short_columns(Layout& layout, int sm_count) {
   ShortColumnPlan plan{layout.arguments};
   // CTAs of 128 threads alone; from so many trees on a column is long, up to so many one element is read at a time where columns

@@ -79,7 +79,8 @@ struct Layout {
 };
 
 /// What decides the kernel. folded: short runs that are adjacent in memory. small_tile: few elements side by side.
-enum class LayoutClass : std::uint8_t { one_element, rows, elements, small_tile, short_columns, columns, folded };
+/// packed: dense groups of a few elements, so many that they fill the GPU.
+enum class LayoutClass : std::uint8_t { one_element, rows, elements, small_tile, packed, short_columns, columns, folded };
 LayoutClass class_of(const Layout& layout);
 
 // A planner each (row_plan.cpp, column_plan.cpp). They take dims that the kernel does not map out of the layout.
@@ -87,6 +88,7 @@ RowPlan plan_rows(const Layout& layout, const DeviceProperties& gpu);
 /// Up to `most` lanes a row.
 ElementPlan plan_elements(const Layout& layout, std::int64_t most, int sm_count);
 ShortColumnPlan plan_short_columns(Layout& layout, int sm_count);
+PackedPlan plan_packed(const Layout& layout, int sm_count);
 ColumnPlan plan_columns(Layout& layout, bool folded, const DeviceProperties& gpu);
 
 /// The longest run whose columns a folded tile joins: for any stride its positions are then misaligned alike.

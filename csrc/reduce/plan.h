@@ -64,6 +64,8 @@ inline constexpr std::int64_t kMaxStates = 512;
 inline constexpr int kTree = 8;
 /// Threads of the largest CTA of the kernel for elements.
 inline constexpr int kElementThreads = 256;
+/// Of the kernel for packed groups: threads of a CTA, and elements that it keeps.
+inline constexpr int kPackedThreads = 256, kPackedElements = 4096;
 /// Threads of the largest CTA of the kernel for short columns, given the bytes that a thread loads at once.
 constexpr int most_short_column_threads(std::size_t bytes) { return bytes <= 4 ? 512 : 128; }
 /// Threads of a CTA of the column kernel, given the bytes that a thread keeps per column and its number of columns: more
@@ -123,6 +125,14 @@ struct ElementPlan : Reduction {
   int rows = 0;   ///< of a CTA
 };
 
+/// Dense groups of few columns and positions, many of them: a CTA reads some as one piece of memory.
+struct PackedPlan : Reduction {
+  using Reduction::Reduction;
+  ShortDivider by_columns{};  ///< of a group
+  int groups = 0;             ///< of a CTA
+  int lanes = 0;              ///< threads that share a column
+};
+
 /// A thread, or a few, reduce a column or a vector of neighbouring columns of few positions.
 struct ShortColumnPlan : Reduction {
   using Reduction::Reduction;
@@ -160,7 +170,7 @@ struct ColumnPlan : Reduction {
 };
 
 struct Plan {
-  std::variant<CopyPlan, RowPlan, ElementPlan, ShortColumnPlan, ColumnPlan> kernel;
+  std::variant<CopyPlan, RowPlan, ElementPlan, ShortColumnPlan, ColumnPlan, PackedPlan> kernel;
   std::size_t counter_bytes = 0, workspace_bytes = 0;  ///< counters come first in the workspace and start at zero
 };
 

@@ -4,6 +4,7 @@
 #include "reduce/kernels/columns.cuh"
 #include "reduce/kernels/elements.cuh"
 #include "reduce/kernels/operators/index.cuh"
+#include "reduce/kernels/packed.cuh"
 #include "reduce/kernels/rows.cuh"
 #include "reduce/kernels/runs.cuh"
 #include "reduce/kernels/short_columns.cuh"
@@ -62,6 +63,14 @@ void launch_kernel(const ElementPlan& plan, const void* in, void* out, const Wor
   } else {
     throw UnplannedDType();
   }
+}
+
+template <class RowOp>
+void launch_kernel(const PackedPlan& plan, const void* in, void* out, const Workspace&, cudaStream_t stream) {
+  if constexpr (std::is_same_v<typename RowOp::Extra, NoExtra> && sizeof(typename RowOp::T) < 8)
+    enqueue(reduce_packed<typename OfValues<RowOp>::type>, grid_of(plan), stream, plan, in, out);
+  else
+    throw UnplannedDType();
 }
 
 template <class Op>
