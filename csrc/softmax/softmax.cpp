@@ -45,9 +45,12 @@ Tensor run_cuda(const Call& call, const Tensor* out) {
   const bool converts = reduce::converts_on_load(given.dtype, to);
   const auto run = [&](const reduce::Source& source, std::int64_t dim, void* out, bool in_rows) {
     const softmax::Plan plan = softmax::make_plan(v.op, call.log, source, dim, to, scope.properties(), in_rows);
-    std::optional<Tensor> scratch;
-    if (plan.workspace_bytes > 0) scratch = workspace(plan.workspace_bytes, v);
-    softmax::launch(plan, source.data, out, scratch ? scratch->data_ptr() : nullptr, scope.stream());
+    std::optional<Tensor> pairs;
+    if (plan.statistics) {
+      pairs = workspace(plan.pairs_bytes, v);
+      reduce::run(*plan.statistics, source.data, pairs->data_ptr(), scope);
+    }
+    softmax::launch(plan, source.data, out, pairs ? pairs->data_ptr() : nullptr, scope.stream());
     scope.check_launch();
   };
   if (!batch_invariant()) {
