@@ -261,15 +261,12 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
 }
 
 void launch_columns(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
-  dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
-    const bool addresses = (reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(out)) % 16 == 0;
-    const bool plain = plan.aligned && plan.columns % Pack<T>::kCount == 0 && addresses;
-    const ColumnsShared<T> places(plan, plain);
-    const T* const first = static_cast<const T*>(in);
+  dispatch(plan, in, out, [&]<class T, class O>(const T* x, O* y) {
+    const ColumnsShared<T> places(plan, plan.aligned && plan.columns % Pack<T>::kCount == 0 && aligned16(in, out));
+    Grid grid = grid_of(plan);
+    grid.shared_bytes = static_cast<std::size_t>(places.bytes);
     allow_all_shared<softmax_columns<T, O>>();
-    launch_clusters(softmax_columns<T, O>, plan, dim3(static_cast<unsigned>(plan.threads)),
-                    static_cast<std::size_t>(places.bytes), stream, plan, places, first, first + plan.last + 1,
-                    static_cast<O*>(out));
+    enqueue(softmax_columns<T, O>, grid, stream, plan, places, x, x + plan.last + 1, y);
   });
 }
 

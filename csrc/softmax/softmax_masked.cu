@@ -183,10 +183,7 @@ __global__ void __launch_bounds__(256, 4) softmax_masked_any(const __grid_consta
 
 void launch_masked(const Masked& plan, const void* in, const void* mask, void* out, cudaStream_t stream) {
   dispatch_floating(plan.dtype, [&]<class T>(Type<T>) {
-    const bool aligned = plan.aligned && (reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(mask) |
-                                          reinterpret_cast<std::uintptr_t>(out)) %
-                                                 16 ==
-                                             0;
+    const bool aligned = plan.aligned && aligned16(in, out) && is_aligned(mask, 16);
     const auto kernel = plan.kernel == MaskedKernel::any        ? softmax_masked_any<T>
                         : plan.kernel == MaskedKernel::elements ? softmax_masked_rows<T, Access::elements>
                         : aligned                               ? softmax_masked_rows<T, Access::aligned>
