@@ -17,13 +17,6 @@ using Dims = std::optional<std::vector<std::int64_t>>;
 
 using reduce::kMaxRank;
 
-constexpr std::initializer_list<ScalarType> kRealAndBool = {
-    ScalarType::Float, ScalarType::Half,  ScalarType::BFloat16, ScalarType::Double, ScalarType::Long,
-    ScalarType::Int,   ScalarType::Short, ScalarType::Char,     ScalarType::Byte,   ScalarType::Bool};
-constexpr std::initializer_list<ScalarType> kReal = {ScalarType::Float,  ScalarType::Half, ScalarType::BFloat16,
-                                                     ScalarType::Double, ScalarType::Long, ScalarType::Int,
-                                                     ScalarType::Short,  ScalarType::Char, ScalarType::Byte};
-
 /// A call whose arguments are checked: the same for the CPU and CUDA.
 struct Call {
   Kind kind;
@@ -54,9 +47,7 @@ Call check_arguments(const char* op, Kind kind, const Tensor& input, ShapeRef di
   call.compute = dtype.value_or(v.dtype);
   if (kind == Kind::sum && !dtype && !is_floating(v.dtype)) call.compute = ScalarType::Long;
   if (kind == Kind::logsumexp && !is_floating(v.dtype)) call.compute = ScalarType::Float;
-  if (kind == Kind::mean)
-    check(is_floating(call.compute), op, "expected ", dtype ? "dtype" : "input", " of a floating dtype, got ",
-          to_string(call.compute), dtype ? "" : "; pass dtype=, for example torch.float32");
+  if (kind == Kind::mean) floating_dtype(v, dtype);
   call.output = index ? ScalarType::Long : call.compute;
 
   // Errors in torch's order: dims out of range, nothing to choose from, dims given twice.
@@ -143,24 +134,12 @@ Tensor run(const Call& call, const std::optional<ScalarType>& dtype, [[maybe_unu
   return run_aten(call, dtype);
 }
 
-template <Kind kind>
-constexpr const char* name_of() {
-  switch (kind) {
-    case Kind::sum: return "sum";
-    case Kind::mean: return "mean";
-    case Kind::amax: return "amax";
-    case Kind::amin: return "amin";
-    case Kind::argmax: return "argmax";
-    case Kind::argmin: return "argmin";
-    default: return "logsumexp";
-  }
-}
-
-ShapeRef span_of(const Dims& dims) { return dims ? ShapeRef(*dims) : ShapeRef(); }
+constexpr const char* kNames[] = {"sum", "mean", "amax", "amin", "argmax", "argmin", "logsumexp"};  // of Kind
 
 template <Kind kind>
 Tensor reduce_typed(const Tensor& input, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype) {
-  return run(check_arguments(name_of<kind>(), kind, input, span_of(dim), !dim || dim->empty(), keepdim, dtype), dtype);
+  const ShapeRef dims = dim ? ShapeRef(*dim) : ShapeRef();
+  return reduce::reduce(kNames[static_cast<int>(kind)], kind, input, dims, dims.empty(), keepdim, dtype);
 }
 
 template <Kind kind>
@@ -171,7 +150,7 @@ Tensor reduce_dims(const Tensor& input, const Dims& dim, bool keepdim) {
 template <Kind kind>
 Tensor reduce_index(const Tensor& input, const std::optional<std::int64_t>& dim, bool keepdim) {
   const std::int64_t d = dim.value_or(0);
-  return run(check_arguments(name_of<kind>(), kind, input, {&d, 1}, !dim, keepdim, std::nullopt), std::nullopt);
+  return reduce::reduce(kNames[static_cast<int>(kind)], kind, input, {&d, 1}, !dim, keepdim, std::nullopt);
 }
 
 XGEMM_REGISTER_FORWARD_ONLY(xgemm, sum, reduce_typed<Kind::sum>);

@@ -24,11 +24,8 @@ struct Call {
 Call check_arguments(const char* op, bool log, const Tensor& input, std::int64_t dim, const std::optional<ScalarType>& dtype) {
   Call call{view(op, "input", input), 0, ScalarType::Float, log};
   const TensorView& v = call.input;
-  check_dtype(v, {ScalarType::Float, ScalarType::Half, ScalarType::BFloat16, ScalarType::Double, ScalarType::Long,
-                  ScalarType::Int, ScalarType::Short, ScalarType::Char, ScalarType::Byte, ScalarType::Bool});
-  call.output = dtype.value_or(v.dtype);
-  check(is_floating(call.output), op, "expected ", dtype ? "dtype" : "input", " of a floating dtype, got ",
-        to_string(call.output), dtype ? "" : "; pass dtype=, for example torch.float32");
+  check_dtype(v, kRealAndBool);
+  call.output = floating_dtype(v, dtype);
   call.dim = wrap_dim(v, dim);
   return call;
 }
