@@ -64,13 +64,13 @@ template <Op op>
 Tensor product(const Tensor* out, const Tensor& a, const Tensor& b) {
   const auto torch = [&] {
     const Previous& p = previous(on_gpu(a));
-    return (op == Op::mm ? p.mm : p.bmm)(out, a.get(), b.get());
+    return (op == "mm"_op ? p.mm : p.bmm)(out, a.get(), b.get());
   };
   if (serving) return torch();
   if (!can_be_ours(a) || !can_be_ours(b) || (out && !can_be_ours(*out))) return count(op, By::dtype), torch();
   const TensorView va = view(name_of(op), "self", a), vb = view(name_of(op), "mat2", b);
   const std::optional<TensorView> vo = view_of_out(op, out);
-  By by = by_operands(op, va, vb, op == Op::mm ? 2 : 3);
+  By by = by_operands(op, va, vb, op == "mm"_op ? 2 : 3);
   if (by == By::xgemm && vo) {
     Shape shape(va.sizes.begin(), va.sizes.end());
     shape.back() = vb.size(-1);
@@ -93,11 +93,11 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
   Shape shape(va.sizes.begin(), va.sizes.end());
   const By by_arguments = [&] {
     if (!same_type(va, vb) || !same_type(va, vi)) return va.dtype == vb.dtype && va.dtype == vi.dtype ? By::device : By::dtype;
-    if (op == Op::addmv) {
+    if (op == "addmv"_op) {
       if (va.dim() != 2 || vb.dim() != 1 || va.size(1) != vb.size(0)) return By::shape;
       shape.pop_back();
     } else {
-      if (by_shapes(va, vb, op == Op::addmm ? 2 : 3) != By::xgemm) return By::shape;
+      if (by_shapes(va, vb, op == "addmm"_op ? 2 : 3) != By::xgemm) return By::shape;
       shape.back() = vb.size(-1);
     }
     return fits(vo, va, va.dtype, shape) && broadcasts_to(vi.sizes, shape) ? By::xgemm : By::shape;
@@ -105,11 +105,11 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
   const By by = [&] {
     if (const By settings = by_settings(op, va.dtype); settings != By::xgemm) return settings;
     if (by_arguments != By::xgemm) return by_arguments;
-    if (!va.cuda && op != Op::addmm) return By::cpu;
+    if (!va.cuda && op != "addmm"_op) return By::cpu;
     return pays(va) ? By::xgemm : By::faster;
   }();
   // torch's kernel without another way through Python, which takes longer than a small product.
-  bool call_torch = by_arguments == By::xgemm && va.cuda && op != Op::addmv;
+  bool call_torch = by_arguments == By::xgemm && va.cuda && op != "addmv"_op;
   const auto serve = [&](const Tensor* to) {
     const bool may_call = std::exchange(call_torch, false);  // not without memory: its error is raised in Python
     Tensor result = matmul::addmm(name_of(op), input, a, b, beta, alpha, precision_of(va), to, true);
@@ -117,7 +117,7 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
     return result;
   };
   const auto torch = [&] {
-    const SumInto sum = !call_torch ? nullptr : op == Op::addmm ? previous(true).addmm : previous(true).baddbmm;
+    const SumInto sum = !call_torch ? nullptr : op == "addmm"_op ? previous(true).addmm : previous(true).baddbmm;
     if (!sum) return Tensor();
     const Tensor to = out ? *out : empty(shape, va.dtype, va);
     return sum(to.get(), input.get(), a.get(), b.get(), beta, alpha) == AOTI_TORCH_SUCCESS ? to : Tensor();
@@ -129,7 +129,7 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
 
 template <bool log>
 Tensor softmax_of(const Tensor* out, const Tensor& x, std::int64_t dim, bool half_to_float) {
-  constexpr Op op = log ? Op::log_softmax : Op::softmax;
+  constexpr Op op = log ? "_log_softmax"_op : "_softmax"_op;
   const auto torch = [&] {
     const Previous& p = previous(on_gpu(x));
     return (log ? p.log_softmax : p.softmax)(out, x.get(), dim, half_to_float);
@@ -226,18 +226,19 @@ std::vector<Overload> overloads(bool cuda) {
     all.push_back({fresh, TORCH_BOX(&Overloads<kFunction>::fresh), torch.fresh != nullptr});
     all.push_back({into, TORCH_BOX(&Overloads<kFunction>::into), torch.into != nullptr});
   };
-  both(Overloads<&product<Op::mm>>(), "mm", "mm.out", p.mm);
-  both(Overloads<&product<Op::bmm>>(), "bmm", "bmm.out", p.bmm);
+  both(Overloads<&product<"mm"_op>>(), "mm", "mm.out", p.mm);
+  both(Overloads<&product<"bmm"_op>>(), "bmm", "bmm.out", p.bmm);
   both(Overloads<&softmax_of<false>>(), "_softmax", "_softmax.out", p.softmax);
   both(Overloads<&softmax_of<true>>(), "_log_softmax", "_log_softmax.out", p.log_softmax);
-  both(Overloads<&sum_of<Op::sum, Kind::sum, &Previous::sum>>(), "sum.dim_IntList", "sum.IntList_out", p.sum);
-  both(Overloads<&sum_of<Op::mean, Kind::mean, &Previous::mean>>(), "mean.dim", "mean.out", p.mean);
-  both(Overloads<&by_dims<Op::amax, Kind::amax, &Previous::amax>>(), "amax", "amax.out", p.amax);
-  both(Overloads<&by_dims<Op::amin, Kind::amin, &Previous::amin>>(), "amin", "amin.out", p.amin);
-  both(Overloads<&by_dims<Op::logsumexp, Kind::logsumexp, &Previous::logsumexp>>(), "logsumexp", "logsumexp.out", p.logsumexp);
-  both(Overloads<&index_of<Op::argmax, Kind::argmax, &Previous::argmax>>(), "argmax", "argmax.out", p.argmax);
-  both(Overloads<&index_of<Op::argmin, Kind::argmin, &Previous::argmin>>(), "argmin", "argmin.out", p.argmin);
-  all.push_back({name_of(Op::efficient_attention), TORCH_BOX(&efficient_attention), p.efficient_attention.kernel != nullptr});
+  both(Overloads<&sum_of<"sum"_op, Kind::sum, &Previous::sum>>(), "sum.dim_IntList", "sum.IntList_out", p.sum);
+  both(Overloads<&sum_of<"mean"_op, Kind::mean, &Previous::mean>>(), "mean.dim", "mean.out", p.mean);
+  both(Overloads<&by_dims<"amax"_op, Kind::amax, &Previous::amax>>(), "amax", "amax.out", p.amax);
+  both(Overloads<&by_dims<"amin"_op, Kind::amin, &Previous::amin>>(), "amin", "amin.out", p.amin);
+  both(Overloads<&by_dims<"logsumexp"_op, Kind::logsumexp, &Previous::logsumexp>>(), "logsumexp", "logsumexp.out", p.logsumexp);
+  both(Overloads<&index_of<"argmax"_op, Kind::argmax, &Previous::argmax>>(), "argmax", "argmax.out", p.argmax);
+  both(Overloads<&index_of<"argmin"_op, Kind::argmin, &Previous::argmin>>(), "argmin", "argmin.out", p.argmin);
+  all.push_back({name_of("_scaled_dot_product_efficient_attention"_op), TORCH_BOX(&efficient_attention),
+                 p.efficient_attention.kernel != nullptr});
   return all;
 }
 
@@ -307,7 +308,7 @@ STABLE_TORCH_LIBRARY_IMPL(xgemm_aten, CompositeExplicitAutograd, m) {
   m.impl("counts", TORCH_BOX(&take_counts));
   m.impl("is_ours", TORCH_BOX(&asked));
   m.impl("count", TORCH_BOX(&counted));
-  m.impl("addmm", TORCH_BOX(&product_sum<Op::addmm>));
-  m.impl("baddbmm", TORCH_BOX(&product_sum<Op::baddbmm>));
-  m.impl("addmv", TORCH_BOX(&product_sum<Op::addmv>));
+  m.impl("addmm", TORCH_BOX(&product_sum<"addmm"_op>));
+  m.impl("baddbmm", TORCH_BOX(&product_sum<"baddbmm"_op>));
+  m.impl("addmv", TORCH_BOX(&product_sum<"addmv"_op>));
 }
