@@ -120,8 +120,7 @@ Tensor run_cuda(const Call& call, const Tensor* out) {
                                 .reduced = in_order ? input.rows() : call.reduced,
                                 .out = to_dtype(call.output),
                                 .batch_invariant = in_order};
-  const reduce::Plan plan = reduce::make_plan(v.op, problem, scope.properties());
-  reduce::run(plan, input.source().data, output.data_ptr(), scope);
+  reduce::run(v.op, problem, output.data_ptr(), scope);
   return output;
 }
 #endif

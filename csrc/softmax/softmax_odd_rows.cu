@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kOddThreads, kOddBlocks)
 #pragma unroll
     for (int i = 0; i < half; ++i) sums[i] = sums[i] + sums[i + half];
   }
-  const V d = join_lanes(sums[0], lanes, [](V a, V b) { return a + b; });
+  const V d = reduce_lanes(sums[0], min(lanes, kWarpSize), [](V a, V b) { return a + b; });
 
   const auto finish = [&](auto result) {
 #pragma unroll

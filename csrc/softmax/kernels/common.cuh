@@ -63,10 +63,8 @@ __device__ __forceinline__ Value<T> element(Unit<T> unit, [[maybe_unused]] int e
     return __longlong_as_double(static_cast<long long>(unit));
   else if constexpr (sizeof(T) == 4)
     return __uint_as_float(unit);
-  else if constexpr (std::is_same_v<T, bf16>)
-    return __uint_as_float(e == 0 ? unit << 16 : unit & 0xffff0000u);
   else
-    return __half2float(__ushort_as_half(static_cast<unsigned short>(unit >> (16 * e))));
+    return half_of<T>(unit, e);
 }
 __device__ __forceinline__ unsigned as_unit(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ unsigned long long as_unit(double x) {
@@ -229,14 +227,6 @@ __device__ __forceinline__ V divide(V e, V d, V r) {
     return fma(fma(-q, d, e), r, q);
 }
 
-/// Joins one value per lane over `lanes` neighbouring lanes (a power of two, or more than a warp).
-template <class V, class F>
-__device__ __forceinline__ V join_lanes(V value, int lanes, F op) {
-  for (int offset = min(lanes, kWarpSize) / 2; offset > 0; offset /= 2)
-    value = op(value, __shfl_xor_sync(kFullWarp, value, offset));
-  return value;
-}
-
 /// Joins one value per warp over a CTA of `count` warps.
 template <class V, class F>
 __device__ __forceinline__ V join_warps(V value, V identity, int count, V* warps, F op) {
@@ -261,7 +251,7 @@ struct Place {
   /// Joins one value per thread over the row's threads.
   template <class V, class F>
   __device__ __forceinline__ V join(V value, V identity, V* warps, F op) const {
-    value = join_lanes(value, lanes, op);
+    value = reduce_lanes(value, min(lanes, kWarpSize), op);
     return block ? join_warps(value, identity, lanes / kWarpSize, warps, op) : value;
   }
   template <class V>
