@@ -60,12 +60,10 @@ By by_operands(Op op, const TensorView& a, const TensorView& b, std::int64_t dim
   return pays(a) ? By::xgemm : By::faster;
 }
 
-template <Op op>
+// kTorch, here and below: torch's kernel, a member of Previous.
+template <Op op, auto kTorch>
 Tensor product(const Tensor* out, const Tensor& a, const Tensor& b) {
-  const auto torch = [&] {
-    const Previous& p = previous(on_gpu(a));
-    return (op == "mm"_op ? p.mm : p.bmm)(out, a.get(), b.get());
-  };
+  const auto torch = [&] { return (previous(on_gpu(a)).*kTorch)(out, a.get(), b.get()); };
   if (serving) return torch();
   if (!can_be_ours(a) || !can_be_ours(b) || (out && !can_be_ours(*out))) return count(op, By::dtype), torch();
   const TensorView va = view(name_of(op), "self", a), vb = view(name_of(op), "mat2", b);
@@ -127,13 +125,10 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
 
 // ---- softmax ----
 
-template <bool log>
+template <Op op, auto kTorch>
 Tensor softmax_of(const Tensor* out, const Tensor& x, std::int64_t dim, bool half_to_float) {
-  constexpr Op op = log ? "_log_softmax"_op : "_softmax"_op;
-  const auto torch = [&] {
-    const Previous& p = previous(on_gpu(x));
-    return (log ? p.log_softmax : p.softmax)(out, x.get(), dim, half_to_float);
-  };
+  constexpr bool log = op == "_log_softmax"_op;
+  const auto torch = [&] { return (previous(on_gpu(x)).*kTorch)(out, x.get(), dim, half_to_float); };
   if (serving) return torch();
   if (!can_be_ours(x) || (out && !can_be_ours(*out))) return count(op, By::dtype), torch();
   const TensorView v = view(name_of(op), "self", x);
@@ -181,7 +176,6 @@ Tensor reduced(Op op, Kind kind, const Tensor& x, ShapeRef dims, bool all, bool 
 
 using Dims = std::optional<std::vector<std::int64_t>>;
 
-// kTorch: torch's kernel, a member of Previous.
 template <Op op, Kind kind, auto kTorch>
 Tensor sum_of(const Tensor* out, const Tensor& x, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype) {
   const OptionalDims given = dim ? OptionalDims(*dim) : std::nullopt;
@@ -226,10 +220,10 @@ std::vector<Overload> overloads(bool cuda) {
     all.push_back({fresh, TORCH_BOX(&Overloads<kFunction>::fresh), torch.fresh != nullptr});
     all.push_back({into, TORCH_BOX(&Overloads<kFunction>::into), torch.into != nullptr});
   };
-  both(Overloads<&product<"mm"_op>>(), "mm", "mm.out", p.mm);
-  both(Overloads<&product<"bmm"_op>>(), "bmm", "bmm.out", p.bmm);
-  both(Overloads<&softmax_of<false>>(), "_softmax", "_softmax.out", p.softmax);
-  both(Overloads<&softmax_of<true>>(), "_log_softmax", "_log_softmax.out", p.log_softmax);
+  both(Overloads<&product<"mm"_op, &Previous::mm>>(), "mm", "mm.out", p.mm);
+  both(Overloads<&product<"bmm"_op, &Previous::bmm>>(), "bmm", "bmm.out", p.bmm);
+  both(Overloads<&softmax_of<"_softmax"_op, &Previous::softmax>>(), "_softmax", "_softmax.out", p.softmax);
+  both(Overloads<&softmax_of<"_log_softmax"_op, &Previous::log_softmax>>(), "_log_softmax", "_log_softmax.out", p.log_softmax);
   both(Overloads<&sum_of<"sum"_op, Kind::sum, &Previous::sum>>(), "sum.dim_IntList", "sum.IntList_out", p.sum);
   both(Overloads<&sum_of<"mean"_op, Kind::mean, &Previous::mean>>(), "mean.dim", "mean.out", p.mean);
   both(Overloads<&by_dims<"amax"_op, Kind::amax, &Previous::amax>>(), "amax", "amax.out", p.amax);

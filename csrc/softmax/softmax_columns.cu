@@ -179,9 +179,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) largest[u] = l[u].m;
   }
-  const JoinSpace<U, kUnits> maxima{reinterpret_cast<Columns<U, kUnits>*>(base + places.warps),
-                                    reinterpret_cast<Columns<U, kUnits>*>(base + places.maxima)};
-  join_cells(largest, nothing<T>(), plan, place, maxima, [](U a, U b) {
+  join_cells(largest, nothing<T>(), plan, place, base + places.warps, base + places.maxima, [](U a, U b) {
     Largest<T> l{a};
     l.add(b);
     return l.m;
@@ -214,9 +212,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
       }
     }
   }
-  const JoinSpace<V, kWidth> sums{reinterpret_cast<Columns<V, kWidth>*>(base + places.warps),
-                                  reinterpret_cast<Columns<V, kWidth>*>(base + places.sums)};
-  join_cells(d, V{0}, plan, place, sums, [](V a, V b) { return add(a, b); });
+  join_cells(d, V{0}, plan, place, base + places.warps, base + places.sums, [](V a, V b) { return add(a, b); });
 
   [[maybe_unused]] V part[kInPlace ? kWidth : 1];  // e^(this CTA's maximum - the column's)
 #pragma unroll

@@ -212,12 +212,12 @@ void launch_elements(const Plan& plan, const void* in, void* out, cudaStream_t s
       const bool in_vectors = length <= 2 || (length == 4 && sizeof(T) == 2);
       if (in_vectors && aligned16(in, out) && plan.columns == 1 && (plan.outer == 1 || plan.kept.stride[0] == plan.length)) {
         const std::int64_t count = plan.outer * plan.length, vectors = ceil_div(count, std::int64_t{Pack<T>::kCount});
-        const Grid grid = grid_of(ceil_div(vectors, std::int64_t{kElementThreads}), kElementThreads);
+        const Grid grid = early_grid(ceil_div(vectors, std::int64_t{kElementThreads}), kElementThreads);
         return enqueue(softmax_vectors<T>, grid, stream, x, y, count, length, plan.log);
       }
       if constexpr (sizeof(T) < 8)
         if (plan.packed > 0 && aligned16(in, out)) {
-          const Grid grid = grid_of(ceil_div(plan.outer, std::int64_t{plan.packed}), kPackedThreads);
+          const Grid grid = early_grid(ceil_div(plan.outer, std::int64_t{plan.packed}), kPackedThreads);
           return enqueue(softmax_packed<T>, grid, stream, x, y, plan.outer, plan.packed, length, plan.log);
         }
     }

@@ -231,8 +231,6 @@ __device__ __forceinline__ bool is_last_block(unsigned* counter, std::int64_t sp
   return last;
 }
 
-inline Grid grid_of(const Reduction& plan) {
-  return {.blocks = dim3(static_cast<unsigned>(plan.ctas)), .threads = dim3(static_cast<unsigned>(plan.threads)), .early = true};
-}
+inline Grid grid_of(const Reduction& plan) { return early_grid(plan.ctas, plan.threads); }
 
 }  // namespace xgemm::reduce

@@ -34,15 +34,7 @@ void dispatch(const Plan& plan, const void* in, void* out, F&& f) {
   });
 }
 
-/// Of a kernel that calls grid_wait() before it touches memory.
-inline Grid grid_of(std::int64_t blocks, int threads, int cluster = 1) {
-  return {.blocks = dim3(static_cast<unsigned>(blocks)),
-          .threads = dim3(static_cast<unsigned>(threads)),
-          .cluster = static_cast<unsigned>(cluster),
-          .early = true};
-}
-inline Grid grid_of(const Plan& plan) { return grid_of(plan.blocks, plan.threads, plan.cluster); }
-
+inline Grid grid_of(const Plan& plan) { return early_grid(plan.blocks, plan.threads, plan.cluster); }
 inline bool aligned16(const void* in, const void* out) { return is_aligned(in, 16) && is_aligned(out, 16); }
 
 /// Evenly spaced rows; other rows have an IndexMap.
