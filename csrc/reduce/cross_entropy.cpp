@@ -65,12 +65,11 @@ Tensor run_cuda(const Call& call) {
   if (!each) losses = empty({&count, 1}, wide_type, v);
   if (count > 0) {
     const void* target = t.data;
-    const IndexMap dims = reduce::contiguous_map(kOp, t.sizes, t.strides).map;
-    const bool contiguous = dims.dims == 0 || (dims.dims == 1 && dims.stride[0] == 1);
-    if (t.dtype != ScalarType::Long || !contiguous) {
+    const reduce::Source given{t.data, to_dtype(t.dtype), t.sizes, t.strides};
+    if (t.dtype != ScalarType::Long || !reduce::is_dense(given)) {
       targets = empty(t.sizes, ScalarType::Long, v);
       target = targets->data_ptr();
-      reduce::launch_cast(kOp, {t.data, to_dtype(t.dtype), t.sizes, t.strides}, targets->data_ptr(), DType::i64, scope.stream());
+      reduce::launch_cast(kOp, given, targets->data_ptr(), DType::i64, scope.stream());
       scope.check_launch();
     }
     const std::uint64_t classes = std::uint64_t{1} << call.class_dim();
