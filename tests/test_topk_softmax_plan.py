@@ -40,7 +40,8 @@ NAMES += ["blocks", "shared"]
 
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory):
-    program = compile_program(tmp_path_factory.mktemp("plan"), DRIVER, "topk_softmax/plan.cpp")
+    maps = (f"reduce/{name}.cpp" for name in ("plan", "row_plan", "column_plan"))
+    program = compile_program(tmp_path_factory.mktemp("plan"), DRIVER, "topk_softmax/plan.cpp", *maps)
 
     def run(problems: list[tuple]) -> list[tuple[dict, list[int]]]:
         text = "".join(

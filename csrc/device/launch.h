@@ -19,6 +19,14 @@ struct Grid {
   bool early = false;            ///< may begin while the previous kernel ends (ptx/grid.cuh)
 };
 
+/// Of a kernel that calls grid_wait() before it touches memory.
+inline Grid early_grid(std::int64_t blocks, std::int64_t threads, int cluster = 1) {
+  return {.blocks = dim3(static_cast<unsigned>(blocks)),
+          .threads = dim3(static_cast<unsigned>(threads)),
+          .cluster = static_cast<unsigned>(cluster),
+          .early = true};
+}
+
 template <class... Parameters, class... Arguments>
 void enqueue(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream, Arguments&&... arguments) {
   cudaLaunchAttribute attributes[2]{};

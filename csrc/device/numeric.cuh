@@ -39,6 +39,15 @@ __device__ __forceinline__ To convert(From x) {
     return static_cast<To>(x);
 }
 
+/// The lower (e = 0) or upper (e = 1) 16-bit float of a word.
+template <class T>
+__device__ __forceinline__ float half_of(unsigned word, int e) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return __uint_as_float(e == 0 ? word << 16 : word & 0xffff0000u);
+  else
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (16 * e))));
+}
+
 /// The larger value; NaN is larger than everything.
 template <class V>
 __device__ __forceinline__ V larger(V a, V b) {

@@ -26,6 +26,13 @@ __device__ __forceinline__ T warp_reduce(T value, Op op) {
   return value;
 }
 
+/// The same over groups of `lanes` lanes (a power of two up to 32), known at run time.
+template <class X, class F>
+__device__ __forceinline__ X reduce_lanes(X x, int lanes, F op) {
+  for (int offset = lanes / 2; offset > 0; offset /= 2) x = op(x, __shfl_xor_sync(kFullWarp, x, offset));
+  return x;
+}
+
 /// Prefetches the kernel's arguments into the constant cache, all lines of 64 bytes at once. After a launch they are in no
 /// cache, and later reads would miss one line after the other. Called by a whole warp.
 template <class Arguments>

@@ -5,6 +5,7 @@
 
 #include "enable/previous.h"
 #include "enable/served.h"
+#include "reduce/plan.h"
 #include "torch/aten.h"
 #ifdef XGEMM_WITH_CUDA
 #include "device/environment.h"
@@ -54,17 +55,11 @@ inline Range memory_of(const TensorView& v) {
   return {begin, begin + (static_cast<std::uintptr_t>(last) + 1) * size_of(to_dtype(v.dtype))};
 }
 
-inline bool is_dense(const TensorView& v) {
-  std::int64_t step = 1;
-  for (std::size_t d = v.sizes.size(); d-- > 0; step *= v.sizes[d])
-    if (v.sizes[d] != 1 && v.strides[d] != step) return false;
-  return true;
-}
-
 /// Can a kernel write its result to `out` while it reads `inputs`?
 inline bool takes_result(const TensorView& out, std::initializer_list<const TensorView*> inputs) {
   const Range to = memory_of(out);
-  return is_dense(out) && to.begin % 16 == 0 && std::none_of(inputs.begin(), inputs.end(), [&](const TensorView* x) {
+  return reduce::is_dense({out.data, to_dtype(out.dtype), out.sizes, out.strides}) && to.begin % 16 == 0 &&
+         std::none_of(inputs.begin(), inputs.end(), [&](const TensorView* x) {
            const Range from = memory_of(*x);
            return from.begin < to.end && to.begin < from.end;
          });

@@ -11,7 +11,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std
 
 FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,
                                 bool want_lse, double dropout, bool causal, std::optional<double> scale) {
-  constexpr Op op = Op::efficient_attention;
+  constexpr Op op = "_scaled_dot_product_efficient_attention"_op;
   const auto torch = [&] { return previous(on_gpu(q)).efficient_attention(q, k, v, bias, want_lse, dropout, causal, scale); };
   if (serving) return torch();
   if (!can_be_ours(q) || !can_be_ours(k) || !can_be_ours(v)) return count(op, By::dtype), torch();

@@ -20,8 +20,9 @@
 namespace xgemm::enable {
 namespace {
 
-bool has_shape(const TensorView* out, ScalarType dtype, std::initializer_list<std::int64_t> shape) {
-  return !out || (out->dtype == dtype && std::equal(shape.begin(), shape.end(), out->sizes.begin(), out->sizes.end()));
+/// Is there no `out`, or is it of this shape, and of v's dtype (or `dtype`) and device?
+bool fits(const std::optional<TensorView>& out, const TensorView& v, ScalarType dtype, ShapeRef shape) {
+  return !out || (out->dtype == dtype && out->device_index == v.device_index && std::ranges::equal(out->sizes, shape));
 }
 
 std::optional<TensorView> view_of_out(Op op, const Tensor* out) {
@@ -59,22 +60,19 @@ By by_operands(Op op, const TensorView& a, const TensorView& b, std::int64_t dim
   return pays(a) ? By::xgemm : By::faster;
 }
 
-template <Op op>
+// kTorch, here and below: torch's kernel, a member of Previous.
+template <Op op, auto kTorch>
 Tensor product(const Tensor* out, const Tensor& a, const Tensor& b) {
-  const auto torch = [&] {
-    const Previous& p = previous(on_gpu(a));
-    return (op == Op::mm ? p.mm : p.bmm)(out, a.get(), b.get());
-  };
+  const auto torch = [&] { return (previous(on_gpu(a)).*kTorch)(out, a.get(), b.get()); };
   if (serving) return torch();
   if (!can_be_ours(a) || !can_be_ours(b) || (out && !can_be_ours(*out))) return count(op, By::dtype), torch();
   const TensorView va = view(name_of(op), "self", a), vb = view(name_of(op), "mat2", b);
   const std::optional<TensorView> vo = view_of_out(op, out);
-  constexpr std::int64_t kDims = op == Op::mm ? 2 : 3;
-  By by = by_operands(op, va, vb, kDims);
+  By by = by_operands(op, va, vb, op == "mm"_op ? 2 : 3);
   if (by == By::xgemm && vo) {
-    const bool fits = kDims == 2 ? has_shape(&*vo, va.dtype, {va.size(0), vb.size(1)})
-                                 : has_shape(&*vo, va.dtype, {va.size(0), va.size(1), vb.size(2)});
-    if (vo->device_index != va.device_index || !fits) by = By::shape;
+    Shape shape(va.sizes.begin(), va.sizes.end());
+    shape.back() = vb.size(-1);
+    if (!fits(vo, va, va.dtype, shape)) by = By::shape;
   }
   return answer(
       op, by, vo ? &*vo : nullptr, {&va, &vb},
@@ -91,27 +89,25 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
   const TensorView vi = view(name_of(op), "self", input), va = view(name_of(op), "mat1", a), vb = view(name_of(op), "mat2", b);
   const std::optional<TensorView> vo = view_of_out(op, out ? &*out : nullptr);
   Shape shape(va.sizes.begin(), va.sizes.end());
-  const By fits = [&] {
+  const By by_arguments = [&] {
     if (!same_type(va, vb) || !same_type(va, vi)) return va.dtype == vb.dtype && va.dtype == vi.dtype ? By::device : By::dtype;
-    if (op == Op::addmv) {
+    if (op == "addmv"_op) {
       if (va.dim() != 2 || vb.dim() != 1 || va.size(1) != vb.size(0)) return By::shape;
       shape.pop_back();
     } else {
-      if (by_shapes(va, vb, op == Op::addmm ? 2 : 3) != By::xgemm) return By::shape;
+      if (by_shapes(va, vb, op == "addmm"_op ? 2 : 3) != By::xgemm) return By::shape;
       shape.back() = vb.size(-1);
     }
-    const bool out_fits =
-        !vo || (same_type(va, *vo) && std::equal(shape.begin(), shape.end(), vo->sizes.begin(), vo->sizes.end()));
-    return out_fits && broadcasts_to(vi.sizes, shape) ? By::xgemm : By::shape;
+    return fits(vo, va, va.dtype, shape) && broadcasts_to(vi.sizes, shape) ? By::xgemm : By::shape;
   }();
   const By by = [&] {
     if (const By settings = by_settings(op, va.dtype); settings != By::xgemm) return settings;
-    if (fits != By::xgemm) return fits;
-    if (!va.cuda && op != Op::addmm) return By::cpu;
+    if (by_arguments != By::xgemm) return by_arguments;
+    if (!va.cuda && op != "addmm"_op) return By::cpu;
     return pays(va) ? By::xgemm : By::faster;
   }();
   // torch's kernel without another way through Python, which takes longer than a small product.
-  bool call_torch = fits == By::xgemm && va.cuda && op != Op::addmv;
+  bool call_torch = by_arguments == By::xgemm && va.cuda && op != "addmv"_op;
   const auto serve = [&](const Tensor* to) {
     const bool may_call = std::exchange(call_torch, false);  // not without memory: its error is raised in Python
     Tensor result = matmul::addmm(name_of(op), input, a, b, beta, alpha, precision_of(va), to, true);
@@ -119,7 +115,7 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
     return result;
   };
   const auto torch = [&] {
-    const SumInto sum = !call_torch ? nullptr : op == Op::addmm ? previous(true).addmm : previous(true).baddbmm;
+    const SumInto sum = !call_torch ? nullptr : op == "addmm"_op ? previous(true).addmm : previous(true).baddbmm;
     if (!sum) return Tensor();
     const Tensor to = out ? *out : empty(shape, va.dtype, va);
     return sum(to.get(), input.get(), a.get(), b.get(), beta, alpha) == AOTI_TORCH_SUCCESS ? to : Tensor();
@@ -129,13 +125,10 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
 
 // ---- softmax ----
 
-template <bool log>
+template <Op op, auto kTorch>
 Tensor softmax_of(const Tensor* out, const Tensor& x, std::int64_t dim, bool half_to_float) {
-  constexpr Op op = log ? Op::log_softmax : Op::softmax;
-  const auto torch = [&] {
-    const Previous& p = previous(on_gpu(x));
-    return (log ? p.log_softmax : p.softmax)(out, x.get(), dim, half_to_float);
-  };
+  constexpr bool log = op == "_log_softmax"_op;
+  const auto torch = [&] { return (previous(on_gpu(x)).*kTorch)(out, x.get(), dim, half_to_float); };
   if (serving) return torch();
   if (!can_be_ours(x) || (out && !can_be_ours(*out))) return count(op, By::dtype), torch();
   const TensorView v = view(name_of(op), "self", x);
@@ -144,9 +137,7 @@ Tensor softmax_of(const Tensor* out, const Tensor& x, std::int64_t dim, bool hal
   By by = by_settings(op, v.dtype);
   if (by == By::xgemm && half_to_float && (!v.cuda || v.dtype != ScalarType::Half)) by = By::dtype;
   const std::int64_t rank = std::max<std::int64_t>(v.dim(), 1);
-  const bool fits = !vo || (vo->dtype == dtype && vo->device_index == v.device_index &&
-                            std::equal(v.sizes.begin(), v.sizes.end(), vo->sizes.begin(), vo->sizes.end()));
-  if (by == By::xgemm && (dim < -rank || dim >= rank || !fits)) by = By::shape;
+  if (by == By::xgemm && (dim < -rank || dim >= rank || !fits(vo, v, dtype, v.sizes))) by = By::shape;
   return answer(
       op, by, vo ? &*vo : nullptr, {&v}, [&](const Tensor* to) { return softmax::softmax(name_of(op), log, x, dim, dtype, to); },
       torch);
@@ -154,14 +145,16 @@ Tensor softmax_of(const Tensor* out, const Tensor& x, std::int64_t dim, bool hal
 
 // ---- reductions ----
 
+using reduce::Kind;
+
 /// A reduction of `x`; torch(out) is torch's kernel.
 template <class Torch>
-Tensor reduced(Op op, reduce::Kind kind, const Tensor& x, ShapeRef dims, bool all, bool keepdim,
-               const std::optional<ScalarType>& dtype, const Tensor* out, const Torch& torch) {
+Tensor reduced(Op op, Kind kind, const Tensor& x, ShapeRef dims, bool all, bool keepdim, const std::optional<ScalarType>& dtype,
+               const Tensor* out, const Torch& torch) {
   if (serving) return torch(out);
   if (!can_be_ours(x)) return count(op, By::dtype), torch(out);
   const TensorView v = view(name_of(op), "self", x);
-  const bool index = kind == reduce::Kind::argmax || kind == reduce::Kind::argmin;
+  const bool index = kind == Kind::argmax || kind == Kind::argmin;
   By by = by_settings(op, v.dtype);
   if (by == By::xgemm && dtype && !is_floating(*dtype)) by = By::dtype;
   if (by == By::xgemm && (v.numel() == 0 || v.dim() > IndexMap::kMaxDims)) by = By::shape;  // torch's errors and identities
@@ -173,50 +166,35 @@ Tensor reduced(Op op, reduce::Kind kind, const Tensor& x, ShapeRef dims, bool al
     if (bytes.end - bytes.begin != static_cast<std::uintptr_t>(v.numel()) * size_of(to_dtype(v.dtype))) by = By::strides;
     if (out) by = By::option;
   }
-  if (by == By::xgemm && out) {
-    const Tensor given = torch(out);
-    const TensorView vo = view(name_of(op), "out", given);
-    if (vo.dtype != (index ? ScalarType::Long : dtype.value_or(v.dtype))) return count(op, By::dtype), given;
-    return answer(
-        op, by, &vo, {&v}, [&](const Tensor* to) { return reduce::reduce(name_of(op), kind, x, dims, all, keepdim, dtype, to); },
-        [&] { return given; });
-  }
-  return answer(
-      op, by, nullptr, {}, [&](const Tensor* to) { return reduce::reduce(name_of(op), kind, x, dims, all, keepdim, dtype, to); },
-      [&] { return torch(out); });
+  const auto serve = [&](const Tensor* to) { return reduce::reduce(name_of(op), kind, x, dims, all, keepdim, dtype, to); };
+  if (by != By::xgemm || !out) return answer(op, by, nullptr, {}, serve, [&] { return torch(out); });
+  const Tensor given = torch(out);
+  const TensorView vo = view(name_of(op), "out", given);
+  if (vo.dtype != (index ? ScalarType::Long : dtype.value_or(v.dtype))) return count(op, By::dtype), given;
+  return answer(op, by, &vo, {&v}, serve, [&] { return given; });
 }
 
 using Dims = std::optional<std::vector<std::int64_t>>;
 
-template <bool mean>
+template <Op op, Kind kind, auto kTorch>
 Tensor sum_of(const Tensor* out, const Tensor& x, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype) {
-  const ShapeRef dims = dim ? ShapeRef(*dim) : ShapeRef();
-  return reduced(mean ? Op::mean : Op::sum, mean ? reduce::Kind::mean : reduce::Kind::sum, x, dims, dims.empty(), keepdim, dtype,
-                 out, [&](const Tensor* to) {
-                   const Previous& p = previous(on_gpu(x));
-                   const OptionalDims given = dim ? OptionalDims(*dim) : std::nullopt;
-                   return (mean ? p.mean : p.sum)(to, x.get(), given, keepdim, dtype);
-                 });
+  const OptionalDims given = dim ? OptionalDims(*dim) : std::nullopt;
+  const ShapeRef dims = given.value_or(ShapeRef());
+  return reduced(op, kind, x, dims, dims.empty(), keepdim, dtype, out,
+                 [&](const Tensor* to) { return (previous(on_gpu(x)).*kTorch)(to, x.get(), given, keepdim, dtype); });
 }
-template <Op op>
+template <Op op, Kind kind, auto kTorch>
 Tensor by_dims(const Tensor* out, const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim) {
-  constexpr reduce::Kind kind = op == Op::amax   ? reduce::Kind::amax
-                                : op == Op::amin ? reduce::Kind::amin
-                                                 : reduce::Kind::logsumexp;
-  return reduced(op, kind, x, dims, dims.empty(), keepdim, std::nullopt, out, [&](const Tensor* to) {
-    const Previous& p = previous(on_gpu(x));
-    return (op == Op::amax ? p.amax : op == Op::amin ? p.amin : p.logsumexp)(to, x.get(), dims, keepdim);
-  });
+  return reduced(op, kind, x, dims, dims.empty(), keepdim, std::nullopt, out,
+                 [&](const Tensor* to) { return (previous(on_gpu(x)).*kTorch)(to, x.get(), dims, keepdim); });
 }
-template <Op op>
+template <Op op, Kind kind, auto kTorch>
 Tensor index_of(const Tensor* out, const Tensor& x, const std::optional<std::int64_t>& dim, bool keepdim) {
   const std::int64_t d = dim.value_or(0);
-  return reduced(op, op == Op::argmax ? reduce::Kind::argmax : reduce::Kind::argmin, x, dim ? ShapeRef(&d, 1) : ShapeRef(), !dim,
-                 keepdim, std::nullopt, out, [&](const Tensor* to) {
-                   const Previous& p = previous(on_gpu(x));
-                   return (op == Op::argmax ? p.argmax : p.argmin)(to, x.get(), dim, keepdim);
-                 });
+  return reduced(op, kind, x, dim ? ShapeRef(&d, 1) : ShapeRef(), !dim, keepdim, std::nullopt, out,
+                 [&](const Tensor* to) { return (previous(on_gpu(x)).*kTorch)(to, x.get(), dim, keepdim); });
 }
+
 // ---- the switch ----
 
 /// aten's overload of a function, and its `.out` overload.
@@ -242,18 +220,19 @@ std::vector<Overload> overloads(bool cuda) {
     all.push_back({fresh, TORCH_BOX(&Overloads<kFunction>::fresh), torch.fresh != nullptr});
     all.push_back({into, TORCH_BOX(&Overloads<kFunction>::into), torch.into != nullptr});
   };
-  both(Overloads<&product<Op::mm>>(), "mm", "mm.out", p.mm);
-  both(Overloads<&product<Op::bmm>>(), "bmm", "bmm.out", p.bmm);
-  both(Overloads<&softmax_of<false>>(), "_softmax", "_softmax.out", p.softmax);
-  both(Overloads<&softmax_of<true>>(), "_log_softmax", "_log_softmax.out", p.log_softmax);
-  both(Overloads<&sum_of<false>>(), "sum.dim_IntList", "sum.IntList_out", p.sum);
-  both(Overloads<&sum_of<true>>(), "mean.dim", "mean.out", p.mean);
-  both(Overloads<&by_dims<Op::amax>>(), "amax", "amax.out", p.amax);
-  both(Overloads<&by_dims<Op::amin>>(), "amin", "amin.out", p.amin);
-  both(Overloads<&by_dims<Op::logsumexp>>(), "logsumexp", "logsumexp.out", p.logsumexp);
-  both(Overloads<&index_of<Op::argmax>>(), "argmax", "argmax.out", p.argmax);
-  both(Overloads<&index_of<Op::argmin>>(), "argmin", "argmin.out", p.argmin);
-  all.push_back({name_of(Op::efficient_attention), TORCH_BOX(&efficient_attention), p.efficient_attention.kernel != nullptr});
+  both(Overloads<&product<"mm"_op, &Previous::mm>>(), "mm", "mm.out", p.mm);
+  both(Overloads<&product<"bmm"_op, &Previous::bmm>>(), "bmm", "bmm.out", p.bmm);
+  both(Overloads<&softmax_of<"_softmax"_op, &Previous::softmax>>(), "_softmax", "_softmax.out", p.softmax);
+  both(Overloads<&softmax_of<"_log_softmax"_op, &Previous::log_softmax>>(), "_log_softmax", "_log_softmax.out", p.log_softmax);
+  both(Overloads<&sum_of<"sum"_op, Kind::sum, &Previous::sum>>(), "sum.dim_IntList", "sum.IntList_out", p.sum);
+  both(Overloads<&sum_of<"mean"_op, Kind::mean, &Previous::mean>>(), "mean.dim", "mean.out", p.mean);
+  both(Overloads<&by_dims<"amax"_op, Kind::amax, &Previous::amax>>(), "amax", "amax.out", p.amax);
+  both(Overloads<&by_dims<"amin"_op, Kind::amin, &Previous::amin>>(), "amin", "amin.out", p.amin);
+  both(Overloads<&by_dims<"logsumexp"_op, Kind::logsumexp, &Previous::logsumexp>>(), "logsumexp", "logsumexp.out", p.logsumexp);
+  both(Overloads<&index_of<"argmax"_op, Kind::argmax, &Previous::argmax>>(), "argmax", "argmax.out", p.argmax);
+  both(Overloads<&index_of<"argmin"_op, Kind::argmin, &Previous::argmin>>(), "argmin", "argmin.out", p.argmin);
+  all.push_back({name_of("_scaled_dot_product_efficient_attention"_op), TORCH_BOX(&efficient_attention),
+                 p.efficient_attention.kernel != nullptr});
   return all;
 }
 
@@ -323,7 +302,7 @@ STABLE_TORCH_LIBRARY_IMPL(xgemm_aten, CompositeExplicitAutograd, m) {
   m.impl("counts", TORCH_BOX(&take_counts));
   m.impl("is_ours", TORCH_BOX(&asked));
   m.impl("count", TORCH_BOX(&counted));
-  m.impl("addmm", TORCH_BOX(&product_sum<Op::addmm>));
-  m.impl("baddbmm", TORCH_BOX(&product_sum<Op::baddbmm>));
-  m.impl("addmv", TORCH_BOX(&product_sum<Op::addmv>));
+  m.impl("addmm", TORCH_BOX(&product_sum<"addmm"_op>));
+  m.impl("baddbmm", TORCH_BOX(&product_sum<"baddbmm"_op>));
+  m.impl("addmv", TORCH_BOX(&product_sum<"addmv"_op>));
 }

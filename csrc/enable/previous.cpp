@@ -52,16 +52,8 @@ const Previous& previous(bool cuda) {
 }
 
 bool tf32_allowed() {
-  struct Getter {
-    const void* (*context)();
-    bool (*allowed)(const void*);
-    Getter() {
-      find(context, torch_cpu(), "_ZN2at13globalContextEv");
-      find(allowed, torch_cpu(), "_ZNK2at7Context15allowTF32CuBLASEv");
-    }
-  };
-  static const Getter getter;
-  return getter.context && getter.allowed && getter.allowed(getter.context());
+  static const ContextSetting<bool> allowed("_ZNK2at7Context15allowTF32CuBLASEv", false);
+  return allowed();
 }
 
 }  // namespace xgemm::enable

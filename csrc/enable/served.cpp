@@ -6,24 +6,7 @@
 namespace xgemm::enable {
 namespace {
 
-constexpr auto kOps = static_cast<std::size_t>(Op::count), kServers = static_cast<std::size_t>(By::count);
-constexpr std::array<const char*, kOps> kNames = {"mm",
-                                                  "bmm",
-                                                  "addmm",
-                                                  "baddbmm",
-                                                  "addmv",
-                                                  "_softmax",
-                                                  "_log_softmax",
-                                                  "logsumexp",
-                                                  "sum",
-                                                  "mean",
-                                                  "amax",
-                                                  "amin",
-                                                  "argmax",
-                                                  "argmin",
-                                                  "_scaled_dot_product_flash_attention",
-                                                  "_scaled_dot_product_efficient_attention",
-                                                  "_flash_attention_forward"};
+constexpr std::size_t kOps = std::size(kNames), kServers = static_cast<std::size_t>(By::count);
 constexpr std::array<const char*, kServers> kServerNames = {"xgemm",
                                                             "torch: not enabled",
                                                             "torch: dtype",
@@ -39,14 +22,6 @@ std::array<std::atomic<std::uint32_t>, kOps> dtypes_on{};
 std::array<std::array<std::atomic<std::int64_t>, kServers>, kOps> calls{};
 
 }  // namespace
-
-const char* name_of(Op op) { return kNames[static_cast<std::size_t>(op)]; }
-
-std::optional<Op> op_of(std::string_view name) {
-  for (std::size_t i = 0; i < kOps; ++i)
-    if (name == kNames[i]) return static_cast<Op>(i);
-  return {};
-}
 
 bool is_on(Op op, DType dtype) { return dtypes_on[static_cast<std::size_t>(op)].load(std::memory_order_relaxed) & bit_of(dtype); }
 void set(Op op, std::uint32_t dtypes) { dtypes_on[static_cast<std::size_t>(op)] = dtypes; }

@@ -9,35 +9,39 @@
 
 namespace xgemm::enable {
 
-/// Operators, most with an `.out` overload. Those that are registered in Python ask and count here.
-enum class Op : std::uint8_t {
-  mm,
-  bmm,
-  addmm,
-  baddbmm,
-  addmv,
-  softmax,
-  log_softmax,
-  logsumexp,
-  sum,
-  mean,
-  amax,
-  amin,
-  argmax,
-  argmin,
-  flash_attention,
-  efficient_attention,
-  flash_attention_forward,
-  count
+/// aten's names of the operators, most with an `.out` overload. Those that are registered in Python ask and count here.
+inline constexpr const char* kNames[] = {
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "addmv",
+    "_softmax",
+    "_log_softmax",
+    "logsumexp",
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_flash_attention_forward",
 };
+enum class Op : std::uint8_t {};  ///< index of the name
+constexpr const char* name_of(Op op) { return kNames[static_cast<std::size_t>(op)]; }
+/// Nothing if there is no such operator.
+constexpr std::optional<Op> op_of(std::string_view name) {
+  for (std::size_t i = 0; i < std::size(kNames); ++i)
+    if (name == kNames[i]) return static_cast<Op>(i);
+  return {};
+}
+/// "mm"_op; a name that is not there does not compile.
+consteval Op operator""_op(const char* name, std::size_t length) { return op_of({name, length}).value(); }
 
 /// Why torch has served a call, or `xgemm`.
 enum class By : std::uint8_t { xgemm, off, dtype, device, cpu, shape, strides, option, faster, memory, count };
-
-/// aten's name.
-const char* name_of(Op op);
-/// Nothing if there is no such operator.
-std::optional<Op> op_of(std::string_view name);
 
 /// Are calls of this dtype ours? One bit a dtype, set by torch_ext.enable().
 bool is_on(Op op, DType dtype);

@@ -3,6 +3,7 @@
 // cannot read. Any strides, any of the ten dtypes to a floating one or int64. Floor: one read and one write.
 #include <algorithm>
 
+#include "device/integer.h"
 #include "device/launch.h"
 #include "device/numeric.cuh"
 #include "device/ptx/grid.cuh"
@@ -40,21 +41,17 @@ __device__ __forceinline__ void cast_element(const void* __restrict__ in, std::i
   }
 }
 
+/// kMapped: offsets in `out` from the map too, else `out` is contiguous.
+template <bool kMapped>
 __global__ void __launch_bounds__(256) cast_strided(const __grid_constant__ IndexMap map, std::int64_t count,
                                                     const void* __restrict__ in, DType from, void* __restrict__ out, DType to) {
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
-       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x)
-    cast_element(in, map.offset(i), from, out, i, to);
-}
-
-/// The same with offsets in `out` from the map.
-__global__ void __launch_bounds__(256) copy_strided(const __grid_constant__ IndexMap map, std::int64_t count,
-                                                    const void* __restrict__ in, DType from, void* __restrict__ out, DType to) {
-  ptx::grid_release();
-  in = ptx::grid_wait(in);
+  if constexpr (kMapped) {  // launched early
+    ptx::grid_release();
+    in = ptx::grid_wait(in);
+  }
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
-    const IndexMap::Pair at = map.offsets(i);
+    const IndexMap::Pair at = kMapped ? map.offsets(i) : IndexMap::Pair{map.offset(i), i};
     cast_element(in, at.in, from, out, at.out, to);
   }
 }
@@ -85,8 +82,8 @@ __global__ void __launch_bounds__(256) copy_bytes(const char* __restrict__ in, c
 void launch_cast(const char* op, const Source& source, void* out, DType dtype, cudaStream_t stream) {
   const auto [map, count] = contiguous_map(op, source.sizes, source.strides);
   if (count == 0) return;
-  const std::int64_t blocks = std::min<std::int64_t>((count + 255) / 256, 1 << 16);
-  cast_strided<<<static_cast<unsigned>(blocks), 256, 0, stream>>>(map, count, source.data, source.dtype, out, dtype);
+  const std::int64_t blocks = std::min<std::int64_t>(ceil_div(count, 256), 1 << 16);
+  cast_strided<false><<<static_cast<unsigned>(blocks), 256, 0, stream>>>(map, count, source.data, source.dtype, out, dtype);
 }
 
 void launch_copy(const CopyPlan& plan, const void* in, void* out, cudaStream_t stream) {
@@ -96,14 +93,11 @@ void launch_copy(const CopyPlan& plan, const void* in, void* out, cudaStream_t s
   const auto address = reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(out);
   if (zeros || (one && plan.in == plan.out && address % 16 == 0)) {
     const std::int64_t bytes = plan.outputs * static_cast<std::int64_t>(zeros ? sizeof(std::int64_t) : size_of(plan.in));
-    const Grid grid{.blocks = dim3(static_cast<unsigned>((bytes + 4096 * kCopySteps - 1) / (4096 * kCopySteps))),
-                    .threads = dim3(256),
-                    .early = true};
+    const Grid grid = early_grid(ceil_div(bytes, 4096 * kCopySteps), 256);
     return enqueue(copy_bytes, grid, stream, static_cast<const char*>(zeros ? nullptr : in), static_cast<char*>(out), bytes);
   }
-  const std::int64_t blocks = std::min<std::int64_t>((plan.outputs + 255) / 256, 1 << 16);
-  const Grid grid{.blocks = dim3(static_cast<unsigned>(blocks)), .threads = dim3(256), .early = true};
-  enqueue(copy_strided, grid, stream, plan.kept, plan.outputs, in, plan.in, out, plan.out);
+  const Grid grid = early_grid(std::min<std::int64_t>(ceil_div(plan.outputs, 256), 1 << 16), 256);
+  enqueue(cast_strided<true>, grid, stream, plan.kept, plan.outputs, in, plan.in, out, plan.out);
 }
 
 }  // namespace xgemm::reduce

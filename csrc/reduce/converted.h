@@ -56,5 +56,8 @@ inline void run(const Plan& plan, const void* in, void* out, const CudaScope& sc
   launch(plan, in, out, Workspace{place.counters, place.partials}, scope.stream());
   scope.check_launch();
 }
+inline void run(const char* op, const Problem& problem, void* out, const CudaScope& scope) {
+  run(make_plan(op, problem, scope.properties()), problem.source.data, out, scope);
+}
 
 }  // namespace xgemm::reduce

@@ -65,12 +65,11 @@ Tensor run_cuda(const Call& call) {
   if (!each) losses = empty({&count, 1}, wide_type, v);
   if (count > 0) {
     const void* target = t.data;
-    const IndexMap dims = reduce::contiguous_map(kOp, t.sizes, t.strides).map;
-    const bool contiguous = dims.dims == 0 || (dims.dims == 1 && dims.stride[0] == 1);
-    if (t.dtype != ScalarType::Long || !contiguous) {
+    const reduce::Source given{t.data, to_dtype(t.dtype), t.sizes, t.strides};
+    if (t.dtype != ScalarType::Long || !reduce::is_dense(given)) {
       targets = empty(t.sizes, ScalarType::Long, v);
       target = targets->data_ptr();
-      reduce::launch_cast(kOp, {t.data, to_dtype(t.dtype), t.sizes, t.strides}, targets->data_ptr(), DType::i64, scope.stream());
+      reduce::launch_cast(kOp, given, targets->data_ptr(), DType::i64, scope.stream());
       scope.check_launch();
     }
     const std::uint64_t classes = std::uint64_t{1} << call.class_dim();
@@ -81,18 +80,15 @@ Tensor run_cuda(const Call& call) {
                             .reduced = input.rows(),
                             .out = wide,
                             .batch_invariant = batch_invariant()};
-    const auto run = [&](void* to) {
-      reduce::run(reduce::make_plan(kOp, problem, scope.properties()), problem.source.data, to, scope);
-    };
     if (call.smoothing > 0) {
       means = empty(t.sizes, wide_type, v);
-      run(means->data_ptr());
+      reduce::run(kOp, problem, means->data_ptr(), scope);
     }
     problem.kind = reduce::Kind::cross_entropy;
     problem.loss = {static_cast<const std::int64_t*>(target), call.ignore_index, call.smoothing,
                     means ? means->data_ptr() : nullptr, each ? 0.0f : -0.0f};
     if (each) problem.out = dtype;
-    run(each ? output.data_ptr() : losses->data_ptr());
+    reduce::run(kOp, problem, each ? output.data_ptr() : losses->data_ptr(), scope);
   }
   if (!each) {
     const std::int64_t step = 1;
@@ -100,7 +96,7 @@ Tensor run_cuda(const Call& call) {
     const reduce::Source source{losses->data_ptr(), wide, {&count, 1}, {&step, 1}};
     const reduce::Problem problem{
         .kind = kind, .source = source, .reduced = 1, .out = dtype, .batch_invariant = batch_invariant()};
-    reduce::run(reduce::make_plan(kOp, problem, scope.properties()), source.data, output.data_ptr(), scope);
+    reduce::run(kOp, problem, output.data_ptr(), scope);
   }
   return output;
 }

@@ -50,8 +50,6 @@ struct CrossEntropy : LogSumExp<Element> {
   }
 };
 
-void launch_cross_entropy(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  launch_floating<CrossEntropy>(plan, in, out, workspace, stream);
-}
+Launch* const launch_cross_entropy = launch_floating<CrossEntropy>;
 
 }  // namespace xgemm::reduce

@@ -14,7 +14,8 @@ struct Workspace {
 
 // A .cu each, so that they compile in parallel.
 using Launch = void(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream);
-Launch launch_sum, launch_maximum, launch_index, launch_logsumexp, launch_cross_entropy, launch_mean_loss;
+extern Launch *const launch_sum, *const launch_maximum, *const launch_index, *const launch_logsumexp, *const launch_cross_entropy,
+                                                                                                          *const launch_mean_loss;
 void launch_copy(const CopyPlan& plan, const void* in, void* out, cudaStream_t stream);
 
 /// Enqueues one kernel.
@@ -28,12 +29,6 @@ inline void launch(const Plan& plan, const void* in, void* out, const Workspace&
     case State::cross_entropy: return launch_cross_entropy(plan, in, out, workspace, stream);
     case State::mean_loss: return launch_mean_loss(plan, in, out, workspace, stream);
   }
-}
-
-/// The same with uninitialised memory of plan.workspace_bytes: a memset of the counters, if there are any, runs first.
-inline void launch(const Plan& plan, const void* in, void* out, void* workspace, cudaStream_t stream) {
-  if (plan.counter_bytes > 0) cudaMemsetAsync(workspace, 0, plan.counter_bytes, stream);
-  launch(plan, in, out, Workspace{workspace, static_cast<char*>(workspace) + plan.counter_bytes}, stream);
 }
 
 /// Rounds as torch's Tensor.to does. out: contiguous, as many elements as `source`, in its logical order. `dtype`: floating or

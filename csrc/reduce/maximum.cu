@@ -27,8 +27,6 @@ struct Maximum : SimpleLocal<Maximum<Element>, Value<Element>> {
   }
 };
 
-void launch_maximum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  launch_floating<Maximum>(plan, in, out, workspace, stream);
-}
+Launch* const launch_maximum = launch_floating<Maximum>;
 
 }  // namespace xgemm::reduce

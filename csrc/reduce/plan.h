@@ -34,6 +34,7 @@ bool converts_on_load(DType from, DType to);
 
 /// Do the reduced dims, in logical order, make rows of stride 1? The order of additions then depends on the row's length alone.
 bool has_dense_rows(const Source& source, std::uint64_t reduced);
+inline bool is_dense(const Source& source) { return has_dense_rows(source, ~std::uint64_t{0}); }
 
 /// Arguments of cross_entropy.
 struct Loss {

@@ -13,16 +13,16 @@ namespace xgemm {
 namespace {
 
 using reduce::Kind;
+using reduce::State;
 using Dims = std::optional<std::vector<std::int64_t>>;
 
 using reduce::kMaxRank;
 
-constexpr std::initializer_list<ScalarType> kRealAndBool = {
-    ScalarType::Float, ScalarType::Half,  ScalarType::BFloat16, ScalarType::Double, ScalarType::Long,
-    ScalarType::Int,   ScalarType::Short, ScalarType::Char,     ScalarType::Byte,   ScalarType::Bool};
-constexpr std::initializer_list<ScalarType> kReal = {ScalarType::Float,  ScalarType::Half, ScalarType::BFloat16,
-                                                     ScalarType::Double, ScalarType::Long, ScalarType::Int,
-                                                     ScalarType::Short,  ScalarType::Char, ScalarType::Byte};
+/// Of torch's operators among the kinds.
+const char* name_of(Kind kind) {
+  constexpr const char* kNames[] = {"sum", "mean", "amax", "amin", "argmax", "argmin", "logsumexp"};
+  return kNames[static_cast<int>(kind)];
+}
 
 /// A call whose arguments are checked: the same for the CPU and CUDA.
 struct Call {
@@ -42,21 +42,17 @@ Call check_arguments(const char* op, Kind kind, const Tensor& input, ShapeRef di
                      const std::optional<ScalarType>& dtype) {
   Call call{.kind = kind, .input = view(op, "input", input), .all = all, .keepdim = keepdim};
   const TensorView& v = call.input;
-  const bool index = kind == Kind::argmax || kind == Kind::argmin, extremum = kind == Kind::amax || kind == Kind::amin;
+  const bool index = reduce::state_of(kind) == State::index, extremum = reduce::state_of(kind) == State::maximum;
   check_dtype(v, index ? kReal : kRealAndBool);
   check(v.dim() <= kMaxRank, op, "expected input of at most ", kMaxRank, " dims, got ", v.dim());
-  if (dtype) {
-    bool known = false;
-    for (auto t : kRealAndBool) known |= t == *dtype;
-    check(known, op, "expected dtype to be a real floating, integer or bool dtype, got ", to_string(*dtype));
-  }
+  if (dtype)
+    check(std::ranges::find(kRealAndBool, *dtype) != kRealAndBool.end(), op,
+          "expected dtype to be a real floating, integer or bool dtype, got ", to_string(*dtype));
 
   call.compute = dtype.value_or(v.dtype);
   if (kind == Kind::sum && !dtype && !is_floating(v.dtype)) call.compute = ScalarType::Long;
   if (kind == Kind::logsumexp && !is_floating(v.dtype)) call.compute = ScalarType::Float;
-  if (kind == Kind::mean)
-    check(is_floating(call.compute), op, "expected ", dtype ? "dtype" : "input", " of a floating dtype, got ",
-          to_string(call.compute), dtype ? "" : "; pass dtype=, for example torch.float32");
+  if (kind == Kind::mean) floating_dtype(v, dtype);
   call.output = index ? ScalarType::Long : call.compute;
 
   // Errors in torch's order: dims out of range, nothing to choose from, dims given twice.
@@ -90,20 +86,12 @@ Tensor run_aten(const Call& call, const std::optional<ScalarType>& dtype) {
   for (std::int64_t d = 0; d < v.dim(); ++d)
     if (call.reduced >> d & 1) dims.push_back(d);
   const Tensor& x = *v.tensor;
-  switch (call.kind) {
-    case Kind::sum: return aten("sum", "dim_IntList", x, Dims(dims), call.keepdim, dtype);
-    case Kind::mean: return aten("mean", "dim", x, Dims(dims), call.keepdim, dtype);
-    case Kind::amax: return aten("amax", "", x, dims, call.keepdim);
-    case Kind::amin: return aten("amin", "", x, dims, call.keepdim);
-    case Kind::logsumexp: return aten("logsumexp", "", converted(x, call.compute), dims, call.keepdim);
-    case Kind::argmax:
-    case Kind::argmin: {
-      const std::optional<std::int64_t> dim = call.all || dims.empty() ? std::nullopt : std::optional(dims[0]);
-      return aten(call.kind == Kind::argmax ? "argmax" : "argmin", "", x, dim, call.keepdim);
-    }
-    default: break;
-  }
-  throw std::logic_error("xgemm: unknown reduction");
+  const char* const name = name_of(call.kind);
+  if (call.kind == Kind::sum || call.kind == Kind::mean)
+    return aten(name, call.kind == Kind::sum ? "dim_IntList" : "dim", x, Dims(dims), call.keepdim, dtype);
+  if (reduce::state_of(call.kind) == State::index)
+    return aten(name, "", x, call.all || dims.empty() ? std::nullopt : std::optional(dims[0]), call.keepdim);
+  return aten(name, "", converted(x, call.compute), dims, call.keepdim);
 }
 
 #ifdef XGEMM_WITH_CUDA
@@ -118,9 +106,8 @@ Tensor run_cuda(const Call& call, const Tensor* out) {
   // A conversion that changes values before they are added (int -> float, float -> half, ...) is a pass of its own. So is, with
   // batch invariance, a copy of rows that are not dense; extrema are the same in any order.
   const bool as_is = reduce::converts_on_load(to_dtype(v.dtype), to_dtype(call.compute));
-  const bool index = call.kind == Kind::argmax || call.kind == Kind::argmin,
-             extremum = call.kind == Kind::amax || call.kind == Kind::amin;
-  const bool in_order = batch_invariant() && !index && !extremum;
+  const State state = reduce::state_of(call.kind);
+  const bool in_order = batch_invariant() && state != State::index && state != State::maximum;
   const bool dense =
       !in_order || v.numel() == 0 || reduce::has_dense_rows({v.data, to_dtype(v.dtype), v.sizes, v.strides}, call.reduced);
   const reduce::Converted input(v, as_is && dense, as_is ? v.dtype : call.compute, scope, in_order ? call.reduced : 0);
@@ -129,8 +116,7 @@ Tensor run_cuda(const Call& call, const Tensor* out) {
                                 .reduced = in_order ? input.rows() : call.reduced,
                                 .out = to_dtype(call.output),
                                 .batch_invariant = in_order};
-  const reduce::Plan plan = reduce::make_plan(v.op, problem, scope.properties());
-  reduce::run(plan, input.source().data, output.data_ptr(), scope);
+  reduce::run(v.op, problem, output.data_ptr(), scope);
   return output;
 }
 #endif
@@ -144,23 +130,9 @@ Tensor run(const Call& call, const std::optional<ScalarType>& dtype, [[maybe_unu
 }
 
 template <Kind kind>
-constexpr const char* name_of() {
-  switch (kind) {
-    case Kind::sum: return "sum";
-    case Kind::mean: return "mean";
-    case Kind::amax: return "amax";
-    case Kind::amin: return "amin";
-    case Kind::argmax: return "argmax";
-    case Kind::argmin: return "argmin";
-    default: return "logsumexp";
-  }
-}
-
-ShapeRef span_of(const Dims& dims) { return dims ? ShapeRef(*dims) : ShapeRef(); }
-
-template <Kind kind>
 Tensor reduce_typed(const Tensor& input, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype) {
-  return run(check_arguments(name_of<kind>(), kind, input, span_of(dim), !dim || dim->empty(), keepdim, dtype), dtype);
+  const ShapeRef dims = dim ? ShapeRef(*dim) : ShapeRef();
+  return reduce::reduce(name_of(kind), kind, input, dims, dims.empty(), keepdim, dtype);
 }
 
 template <Kind kind>
@@ -171,7 +143,7 @@ Tensor reduce_dims(const Tensor& input, const Dims& dim, bool keepdim) {
 template <Kind kind>
 Tensor reduce_index(const Tensor& input, const std::optional<std::int64_t>& dim, bool keepdim) {
   const std::int64_t d = dim.value_or(0);
-  return run(check_arguments(name_of<kind>(), kind, input, {&d, 1}, !dim, keepdim, std::nullopt), std::nullopt);
+  return reduce::reduce(name_of(kind), kind, input, {&d, 1}, !dim, keepdim, std::nullopt);
 }
 
 XGEMM_REGISTER_FORWARD_ONLY(xgemm, sum, reduce_typed<Kind::sum>);

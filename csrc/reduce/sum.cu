@@ -27,8 +27,6 @@ struct Sum : SimpleLocal<Sum<Element>, Value<Element>> {
   }
 };
 
-void launch_sum(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  launch_floating<Sum>(plan, in, out, workspace, stream);
-}
+Launch* const launch_sum = launch_floating<Sum>;
 
 }  // namespace xgemm::reduce

@@ -256,10 +256,8 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
                                          .pairs = true,
                                          .batch_invariant = batch_invariant},
                                         gpu);
-    const std::size_t pairs =
+    plan.pairs_bytes =
         static_cast<std::size_t>(plan.outer * plan.columns) * reduce::state_bytes(reduce::State::logsumexp, plan.in);
-    plan.statistics_bytes = (pairs + 255) / 256 * 256;
-    plan.workspace_bytes = plan.statistics_bytes + plan.statistics->workspace_bytes;
     const bool rows = plan.columns == 1;
     const std::int64_t cells = rows ? 1 : ceil_div(plan.length, kApplyVectors);
     plan.tiles = rows ? ceil_div(plan.length, width * kApplyVectors) : ceil_div(plan.columns, width);

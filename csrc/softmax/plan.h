@@ -36,8 +36,8 @@ struct Arguments {
 };
 
 struct Plan : Arguments {
-  std::optional<reduce::Plan> statistics;                 ///< two_pass
-  std::size_t statistics_bytes = 0, workspace_bytes = 0;  ///< the pairs come first in the workspace
+  std::optional<reduce::Plan> statistics;  ///< two_pass
+  std::size_t pairs_bytes = 0;             ///< of its results
 };
 
 /// Can the kernels read this layout? Otherwise the input is first copied to a contiguous array of the output's dtype.

@@ -24,11 +24,8 @@ struct Call {
 Call check_arguments(const char* op, bool log, const Tensor& input, std::int64_t dim, const std::optional<ScalarType>& dtype) {
   Call call{view(op, "input", input), 0, ScalarType::Float, log};
   const TensorView& v = call.input;
-  check_dtype(v, {ScalarType::Float, ScalarType::Half, ScalarType::BFloat16, ScalarType::Double, ScalarType::Long,
-                  ScalarType::Int, ScalarType::Short, ScalarType::Char, ScalarType::Byte, ScalarType::Bool});
-  call.output = dtype.value_or(v.dtype);
-  check(is_floating(call.output), op, "expected ", dtype ? "dtype" : "input", " of a floating dtype, got ",
-        to_string(call.output), dtype ? "" : "; pass dtype=, for example torch.float32");
+  check_dtype(v, kRealAndBool);
+  call.output = floating_dtype(v, dtype);
   call.dim = wrap_dim(v, dim);
   return call;
 }
@@ -45,9 +42,12 @@ Tensor run_cuda(const Call& call, const Tensor* out) {
   const bool converts = reduce::converts_on_load(given.dtype, to);
   const auto run = [&](const reduce::Source& source, std::int64_t dim, void* out, bool in_rows) {
     const softmax::Plan plan = softmax::make_plan(v.op, call.log, source, dim, to, scope.properties(), in_rows);
-    std::optional<Tensor> scratch;
-    if (plan.workspace_bytes > 0) scratch = workspace(plan.workspace_bytes, v);
-    softmax::launch(plan, source.data, out, scratch ? scratch->data_ptr() : nullptr, scope.stream());
+    std::optional<Tensor> pairs;
+    if (plan.statistics) {
+      pairs = workspace(plan.pairs_bytes, v);
+      reduce::run(*plan.statistics, source.data, pairs->data_ptr(), scope);
+    }
+    softmax::launch(plan, source.data, out, pairs ? pairs->data_ptr() : nullptr, scope.stream());
     scope.check_launch();
   };
   if (!batch_invariant()) {

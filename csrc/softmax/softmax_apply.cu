@@ -84,9 +84,8 @@ __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
 }
 
 void launch_apply(const Plan& plan, const void* in, void* out, const void* pairs, cudaStream_t stream) {
-  dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
-    launch_clusters(softmax_apply<T, O>, plan, dim3(static_cast<unsigned>(plan.threads)), 0, stream, plan,
-                    static_cast<const T*>(in), static_cast<O*>(out), static_cast<const Value<T>*>(pairs));
+  dispatch(plan, in, out, [&]<class T, class O>(const T* x, O* y) {
+    enqueue(softmax_apply<T, O>, grid_of(plan), stream, plan, x, y, static_cast<const Value<T>*>(pairs));
   });
 }
 

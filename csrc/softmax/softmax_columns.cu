@@ -179,9 +179,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) largest[u] = l[u].m;
   }
-  const JoinSpace<U, kUnits> maxima{reinterpret_cast<Columns<U, kUnits>*>(base + places.warps),
-                                    reinterpret_cast<Columns<U, kUnits>*>(base + places.maxima)};
-  join_cells(largest, nothing<T>(), plan, place, maxima, [](U a, U b) {
+  join_cells(largest, nothing<T>(), plan, place, base + places.warps, base + places.maxima, [](U a, U b) {
     Largest<T> l{a};
     l.add(b);
     return l.m;
@@ -214,9 +212,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
       }
     }
   }
-  const JoinSpace<V, kWidth> sums{reinterpret_cast<Columns<V, kWidth>*>(base + places.warps),
-                                  reinterpret_cast<Columns<V, kWidth>*>(base + places.sums)};
-  join_cells(d, V{0}, plan, place, sums, [](V a, V b) { return add(a, b); });
+  join_cells(d, V{0}, plan, place, base + places.warps, base + places.sums, [](V a, V b) { return add(a, b); });
 
   [[maybe_unused]] V part[kInPlace ? kWidth : 1];  // e^(this CTA's maximum - the column's)
 #pragma unroll
@@ -261,15 +257,12 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
 }
 
 void launch_columns(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
-  dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
-    const bool addresses = (reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(out)) % 16 == 0;
-    const bool plain = plan.aligned && plan.columns % Pack<T>::kCount == 0 && addresses;
-    const ColumnsShared<T> places(plan, plain);
-    const T* const first = static_cast<const T*>(in);
+  dispatch(plan, in, out, [&]<class T, class O>(const T* x, O* y) {
+    const ColumnsShared<T> places(plan, plan.aligned && plan.columns % Pack<T>::kCount == 0 && aligned16(in, out));
+    Grid grid = grid_of(plan);
+    grid.shared_bytes = static_cast<std::size_t>(places.bytes);
     allow_all_shared<softmax_columns<T, O>>();
-    launch_clusters(softmax_columns<T, O>, plan, dim3(static_cast<unsigned>(plan.threads)),
-                    static_cast<std::size_t>(places.bytes), stream, plan, places, first, first + plan.last + 1,
-                    static_cast<O*>(out));
+    enqueue(softmax_columns<T, O>, grid, stream, plan, places, x, x + plan.last + 1, y);
   });
 }
 

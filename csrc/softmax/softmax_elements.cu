@@ -10,6 +10,7 @@
 // read, one write.
 #include <bit>
 
+#include "device/integer.h"
 #include "softmax/kernels/common.cuh"
 
 namespace xgemm::softmax {
@@ -205,43 +206,35 @@ __global__ void __launch_bounds__(kPackedThreads) softmax_packed(const T* __rest
 }  // namespace
 
 void launch_elements(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
-  dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
+  dispatch(plan, in, out, [&]<class T, class O>(const T* x, O* y) {
+    const int length = static_cast<int>(plan.length);
     if constexpr (std::is_same_v<T, O>) {
-      const bool addresses = (reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(out)) % 16 == 0;
-      const bool in_vectors = plan.length <= 2 || (plan.length == 4 && sizeof(T) == 2);
-      if (in_vectors && addresses && plan.columns == 1 && (plan.outer == 1 || plan.kept.stride[0] == plan.length)) {
-        const std::int64_t count = plan.outer * plan.length, threads = (count + Pack<T>::kCount - 1) / Pack<T>::kCount;
-        const Grid grid{.blocks = dim3(static_cast<unsigned>((threads + kElementThreads - 1) / kElementThreads)),
-                        .threads = dim3(kElementThreads),
-                        .early = true};
-        return enqueue(softmax_vectors<T>, grid, stream, static_cast<const T*>(in), static_cast<T*>(out), count,
-                       static_cast<int>(plan.length), plan.log);
+      const bool in_vectors = length <= 2 || (length == 4 && sizeof(T) == 2);
+      if (in_vectors && aligned16(in, out) && plan.columns == 1 && (plan.outer == 1 || plan.kept.stride[0] == plan.length)) {
+        const std::int64_t count = plan.outer * plan.length, vectors = ceil_div(count, std::int64_t{Pack<T>::kCount});
+        const Grid grid = early_grid(ceil_div(vectors, std::int64_t{kElementThreads}), kElementThreads);
+        return enqueue(softmax_vectors<T>, grid, stream, x, y, count, length, plan.log);
       }
       if constexpr (sizeof(T) < 8)
-        if (plan.packed > 0 && addresses) {
-          const Grid grid{.blocks = dim3(static_cast<unsigned>((plan.outer + plan.packed - 1) / plan.packed)),
-                          .threads = dim3(kPackedThreads),
-                          .early = true};
-          return enqueue(softmax_packed<T>, grid, stream, static_cast<const T*>(in), static_cast<T*>(out), plan.outer,
-                         plan.packed, static_cast<int>(plan.length), plan.log);
+        if (plan.packed > 0 && aligned16(in, out)) {
+          const Grid grid = early_grid(ceil_div(plan.outer, std::int64_t{plan.packed}), kPackedThreads);
+          return enqueue(softmax_packed<T>, grid, stream, x, y, plan.outer, plan.packed, length, plan.log);
         }
     }
     const Elements elements{.count = plan.outer * plan.columns,
                             .stride = plan.kept.stride[0],
                             .length_stride = plan.length_stride,
                             .columns = static_cast<int>(plan.columns),
-                            .length = static_cast<int>(plan.length),
+                            .length = length,
                             .steps = plan.steps,
                             .by_columns = ShortDivider::of(plan.columns),
                             .log2_beside = std::countr_zero(static_cast<unsigned>(plan.beside)),
                             .log2_lanes = std::countr_zero(static_cast<unsigned>(plan.lanes)),
                             .log = plan.log};
-    const auto go = [&](auto kernel) {
-      launch_clusters(kernel, plan, dim3(static_cast<unsigned>(plan.threads)), element_bytes<Value<T>>(plan), stream, elements,
-                      static_cast<const T*>(in), static_cast<O*>(out));
-    };
-    if (plan.steps <= kElements) return go(softmax_elements<T, O, kElements>);
-    go(softmax_elements<T, O, 2 * kElements>);
+    Grid grid = grid_of(plan);
+    grid.shared_bytes = element_bytes<Value<T>>(plan);
+    enqueue(plan.steps <= kElements ? softmax_elements<T, O, kElements> : softmax_elements<T, O, 2 * kElements>, grid, stream,
+            elements, x, y);
   });
 }
 

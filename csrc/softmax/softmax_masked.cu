@@ -4,7 +4,7 @@
 // softmax_masked_rows: rows of stride 1 and of whole 16-byte vectors, a mask of stride 1 along them or none; any address (which
 //   thread holds which element does not depend on it). A lane holds 16 logits (8 in fp64) in registers: rows of up to 16384
 //   elements. Floor: one read of x, one of the mask without broadcast dims, one write.
-// softmax_masked_elements: other rows of up to 16384 elements, of any strides: a lane takes single elements. The same floor.
+//   Other rows of up to 16384 elements, of any strides: a lane takes single elements. The same floor.
 // softmax_masked_any: any strides, dim and length: a block passes three times over a tile. Floor: three reads, one write.
 #include "device/vector.cuh"
 #include "softmax/kernels/common.cuh"
@@ -44,20 +44,26 @@ __device__ __forceinline__ void load(const M* p, M (&values)[kCount]) {
   }
 }
 
-/// kAligned: rows of x, mask and output allow the widest loads and stores.
-template <class T, bool kAligned>
+/// What a lane loads and stores at once: whole vectors (aligned: in the widest accesses), or single elements.
+enum class Access : std::uint8_t { aligned, unaligned, elements };
+
+template <class T, Access kAccess>
 __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constant__ Masked plan, const T* __restrict__ in,
                                                             const void* __restrict__ mask, T* __restrict__ out) {
   using V = Value<T>;
-  constexpr int kWidth = Pack<T>::kCount, kSteps = masked_steps(sizeof(T));
+  constexpr bool kAligned = kAccess == Access::aligned, kElements = kAccess == Access::elements;
+  constexpr int kWidth = kElements ? 1 : Pack<T>::kCount, kSteps = kElements ? kElementSteps : masked_steps(sizeof(T));
+  using Stride = std::conditional_t<kElements, std::int64_t, int>;
   __shared__ V warps[2][kWarpSize];
   const Place place(plan.lanes, plan.outer);
   const int lanes = place.lanes, lane = place.lane;
   const std::int64_t row = place.row;
   const bool exists = place.exists;
   const IndexMap::Pair at = plan.outer_map.offsets(exists ? row : 0);
-  const T* x = in + at.in + lane * kWidth;
-  const int vectors = exists ? static_cast<int>(plan.length) / kWidth : 0, step = lanes * kWidth;
+  const int count = exists ? static_cast<int>(plan.length) / kWidth : 0, step = lanes * kWidth;
+  const auto along = [](std::int64_t stride) { return static_cast<Stride>(kElements ? stride : 1); };  // a variable would spill
+  const T* x = in + at.in + lane * kWidth * along(plan.input_stride);
+  const Stride x_step = step * along(plan.input_stride), mask_step = step * along(plan.mask_stride);
   const V scale = static_cast<V>(plan.scale);
 
   V z[kSteps][kWidth];
@@ -65,33 +71,34 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
   for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) z[k][e] = minus_infinity<V>();
+    if constexpr (kElements)
+      if (lane + k * lanes < count) z[k][0] = convert<V>(x[k * x_step]);
   }
-  with_mask<T>(plan.mask, mask, at.out + lane * kWidth, [&]<class M, bool kMask>(const M* p, std::bool_constant<kMask>) {
-    // Loads of x and of the mask before the first use of either.
+  const auto add_mask = [&]<class M, bool kMask>(const M* p, std::bool_constant<kMask>) {
+    // Vectors of x and of the mask are loaded before the first use of either; single elements would take too many registers.
     T x_values[kSteps][kWidth];
     M m_values[kSteps][kWidth];
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
-      if (lane + k * lanes < vectors) load<kAligned>(x + k * step, x_values[k]);
-    if constexpr (kMask) {
+      if (!kElements && lane + k * lanes < count) load<kAligned>(x + k * x_step, x_values[k]);
 #pragma unroll
-      for (int k = 0; k < kSteps; ++k)
-        if (lane + k * lanes < vectors) load<kAligned>(p + k * step, m_values[k]);
-    }
+    for (int k = 0; k < kSteps; ++k)
+      if (!kElements && kMask && lane + k * lanes < count) load<kAligned>(p + k * mask_step, m_values[k]);
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
-      if (lane + k * lanes < vectors) {
+      if (lane + k * lanes < count) {
 #pragma unroll
         for (int e = 0; e < kWidth; ++e) {
-          const V value = convert<V>(x_values[k][e]);
+          const V value = kElements ? z[k][e] : convert<V>(x_values[k][e]);
           if constexpr (kMask)
-            z[k][e] = logit(value, scale, m_values[k][e]);
+            z[k][e] = logit(value, scale, kElements ? p[k * mask_step] : m_values[k][e]);
           else
             z[k][e] = value * scale;
         }
       }
     }
-  });
+  };
+  with_mask<T>(plan.mask, mask, at.out + lane * kWidth * along(plan.mask_stride), add_mask);
 
   V m = minus_infinity<V>();
 #pragma unroll
@@ -108,7 +115,8 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
         z[k][e] = scaled_exp<T>(z[k][e] - m, kBias);
-        sums[e % 4] = add(sums[e % 4], z[k][e]);
+        V& sum = sums[(kElements ? k : e) % 4];
+        sum = add(sum, z[k][e]);
       }
     }
   }
@@ -118,7 +126,7 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
   T* y = out + row * plan.length + lane * kWidth;
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
-    if (lane + k * lanes < vectors) {
+    if (lane + k * lanes < count) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) z[k][e] = divide<T>(z[k][e], d, r);
       if constexpr (kAligned) {
@@ -129,62 +137,6 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
       }
     }
   }
-}
-
-template <class T>
-__global__ void __launch_bounds__(1024) softmax_masked_elements(const __grid_constant__ Masked plan, const T* __restrict__ in,
-                                                                const void* __restrict__ mask, T* __restrict__ out) {
-  using V = Value<T>;
-  __shared__ V warps[2][kWarpSize];
-  const Place place(plan.lanes, plan.outer);
-  const int lanes = place.lanes, lane = place.lane;
-  const std::int64_t row = place.row;
-  const bool exists = place.exists;
-  const IndexMap::Pair at = plan.outer_map.offsets(exists ? row : 0);
-  const int length = exists ? static_cast<int>(plan.length) : 0;
-  const T* x = in + at.in + lane * plan.input_stride;
-  const std::int64_t x_step = lanes * plan.input_stride, m_step = lanes * plan.mask_stride;
-  const V scale = static_cast<V>(plan.scale);
-
-  V z[kElementSteps];
-#pragma unroll
-  for (int k = 0; k < kElementSteps; ++k) {
-    z[k] = minus_infinity<V>();
-    if (lane + k * lanes < length) z[k] = convert<V>(x[k * x_step]);
-  }
-  with_mask<T>(plan.mask, mask, at.out + lane * plan.mask_stride,
-               [&]<class M, bool kMask>(const M* p, std::bool_constant<kMask>) {
-#pragma unroll
-                 for (int k = 0; k < kElementSteps; ++k) {
-                   if (lane + k * lanes < length) {
-                     if constexpr (kMask)
-                       z[k] = logit(z[k], scale, p[k * m_step]);
-                     else
-                       z[k] *= scale;
-                   }
-                 }
-               });
-
-  V m = minus_infinity<V>();
-#pragma unroll
-  for (int k = 0; k < kElementSteps; ++k) m = larger(m, z[k]);
-  m = place.largest(m, warps[0]);
-
-  V sums[4] = {};
-#pragma unroll
-  for (int k = 0; k < kElementSteps; ++k) {
-    if (k < plan.steps) {
-      z[k] = scaled_exp<T>(z[k] - m, kBias);
-      sums[k % 4] += z[k];
-    }
-  }
-  const V d = place.sum(sums, warps[1]);
-
-  const V r = V{1} / d;
-  T* y = out + row * plan.length + lane;
-#pragma unroll
-  for (int k = 0; k < kElementSteps; ++k)
-    if (lane + k * lanes < length) y[k * lanes] = convert<T>(divide<T>(z[k], d, r));
 }
 
 template <class T>
@@ -231,14 +183,11 @@ __global__ void __launch_bounds__(256, 4) softmax_masked_any(const __grid_consta
 
 void launch_masked(const Masked& plan, const void* in, const void* mask, void* out, cudaStream_t stream) {
   dispatch_floating(plan.dtype, [&]<class T>(Type<T>) {
-    const bool aligned = plan.aligned && (reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(mask) |
-                                          reinterpret_cast<std::uintptr_t>(out)) %
-                                                 16 ==
-                                             0;
+    const bool aligned = plan.aligned && aligned16(in, out) && is_aligned(mask, 16);
     const auto kernel = plan.kernel == MaskedKernel::any        ? softmax_masked_any<T>
-                        : plan.kernel == MaskedKernel::elements ? softmax_masked_elements<T>
-                        : aligned                               ? softmax_masked_rows<T, true>
-                                                                : softmax_masked_rows<T, false>;
+                        : plan.kernel == MaskedKernel::elements ? softmax_masked_rows<T, Access::elements>
+                        : aligned                               ? softmax_masked_rows<T, Access::aligned>
+                                                                : softmax_masked_rows<T, Access::unaligned>;
     kernel<<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), 0, stream>>>(
         plan, static_cast<const T*>(in), mask, static_cast<T*>(out));
   });

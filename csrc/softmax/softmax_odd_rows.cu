@@ -54,21 +54,11 @@ __global__ void __launch_bounds__(kOddThreads, kOddBlocks)
   }
   if (lane == 0 && head != 0) keep<T>(x[0], head, kWidth, nothing<T>());
 
-  Largest<T> largest;
-#pragma unroll
-  for (int k = 0; k < kOddSteps; ++k) {
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) largest.add(x[k][u]);
-  }
-  const V m = place.largest(largest.value(), static_cast<V*>(nullptr));
-
+  const V m = place.largest(largest_of<T>(x), static_cast<V*>(nullptr));
   const Exponentials<T, V> exponential(m, false);
   V sums[kWidth] = {};
-  if (rows.log)
-    add_exponentials<T>(x, rows.steps, Exponentials<T, V>(m, true), true, sums);
-  else
-    add_exponentials<T>(x, rows.steps, exponential, false, sums);
-    // sums[i] of lane l becomes that of elements (l * kWidth + i) modulo a step of all lanes.
+  add_exponentials<T, T>(x, rows.steps, m, rows.log, sums);
+  // sums[i] of lane l becomes that of elements (l * kWidth + i) modulo a step of all lanes.
 #pragma unroll
   for (int bit = kWidth / 2; bit > 0; bit /= 2) {
     V next[kWidth];
@@ -83,7 +73,7 @@ __global__ void __launch_bounds__(kOddThreads, kOddBlocks)
 #pragma unroll
     for (int i = 0; i < half; ++i) sums[i] = sums[i] + sums[i + half];
   }
-  const V d = join_lanes(sums[0], lanes, [](V a, V b) { return a + b; });
+  const V d = reduce_lanes(sums[0], min(lanes, kWarpSize), [](V a, V b) { return a + b; });
 
   const auto finish = [&](auto result) {
 #pragma unroll
@@ -145,8 +135,8 @@ __global__ void __launch_bounds__(kOddThreads, kOddBlocks)
 void launch_odd_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
   dispatch_floating(plan.in, [&]<class T>(Type<T>) {
     if constexpr (sizeof(T) < 8)
-      launch_clusters(softmax_odd_rows<T>, plan, dim3(static_cast<unsigned>(plan.threads)), 0, stream, rows_of(plan), plan.kept,
-                      static_cast<const T*>(in), static_cast<T*>(out));
+      enqueue(softmax_odd_rows<T>, grid_of(plan), stream, rows_of(plan), plan.kept, static_cast<const T*>(in),
+              static_cast<T*>(out));
   });
 }
 

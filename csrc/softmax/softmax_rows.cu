@@ -40,14 +40,13 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) x[k][u] = nothing<T>();
   }
-  if constexpr (kPlain) {
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k)
-      if (lane + k * lanes < full) *reinterpret_cast<uint4*>(x[k]) = load_aligned16(p + k * lanes * kWidth);
-  } else {
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k)
-      if (lane + k * lanes < full) *reinterpret_cast<uint4*>(x[k]) = load_shifted16(p + k * lanes * kWidth);
+  for (int k = 0; k < kSteps; ++k) {
+    if (lane + k * lanes >= full) continue;
+    if constexpr (kPlain)
+      *reinterpret_cast<uint4*>(x[k]) = load_aligned16(p + k * lanes * kWidth);
+    else
+      *reinterpret_cast<uint4*>(x[k]) = load_shifted16(p + k * lanes * kWidth);
   }
   const bool has_tail = !kPlain && tail > 0 && full % lanes == lane;
   const int tail_step = full / lanes;
@@ -64,20 +63,10 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
       if (k == tail_step) *reinterpret_cast<uint4*>(x[k]) = as_raw(pack);
   }
 
-  Largest<T> largest;
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) largest.add(x[k][u]);
-  }
-  const V m = place.largest(largest.value(), warps[0]);
-
+  const V m = place.largest(largest_of<T>(x), warps[0]);
   const Exponentials<O, V> exponential(m, false);
   V sums[4] = {};
-  if (rows.log)
-    add_exponentials<T>(x, rows.steps, Exponentials<O, V>(m, true), true, sums);
-  else
-    add_exponentials<T>(x, rows.steps, exponential, false, sums);
+  add_exponentials<T, O>(x, rows.steps, m, rows.log, sums);
   const V d = place.sum(sums, warps[1]);
 
   const V r = rows.log ? V{0} : reciprocal<O>(d), log_d = rows.log ? log(d) : V{0};
@@ -128,13 +117,9 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
 }
 
 void launch_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
-  dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
-    const auto go = [&](auto kernel, const auto& map) {
-      launch_clusters(kernel, plan, dim3(static_cast<unsigned>(plan.threads)), 0, stream, rows_of(plan), map,
-                      static_cast<const T*>(in), static_cast<O*>(out));
-    };
-    const bool addresses = (reinterpret_cast<std::uintptr_t>(in) | reinterpret_cast<std::uintptr_t>(out)) % 16 == 0;
-    const bool plain = plan.aligned && plan.kept.dims <= 1 && plan.length % Pack<T>::kCount == 0 && addresses;
+  dispatch(plan, in, out, [&]<class T, class O>(const T* x, O* y) {
+    const auto go = [&](auto kernel, const auto& map) { enqueue(kernel, grid_of(plan), stream, rows_of(plan), map, x, y); };
+    const bool plain = plan.aligned && plan.kept.dims <= 1 && plan.length % Pack<T>::kCount == 0 && aligned16(in, out);
     if (!plain) return go(softmax_rows<T, O, IndexMap>, plan.kept);
     const std::int64_t stride = plan.kept.stride[0];
     if (sizeof(T) < 8 && plan.steps <= kShortSteps && plan.outer <= INT32_MAX && stride / Pack<T>::kCount <= INT32_MAX)

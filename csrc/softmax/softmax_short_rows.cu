@@ -42,13 +42,7 @@ __global__ void __maxnreg__(40)
       if (offset < lanes) value = op(value, __shfl_xor_sync(kFullWarp, value, offset));
     return value;
   };
-  Largest<T> largest;
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) largest.add(x[k][u]);
-  }
-  const V m = join(largest.value(), [](V a, V b) { return larger(a, b); });
+  const V m = join(largest_of<T>(x), [](V a, V b) { return larger(a, b); });
   const auto total = [&](const V(&sums)[4]) {
     return join((sums[0] + sums[2]) + (sums[1] + sums[3]), [](V a, V b) { return a + b; });
   };
@@ -67,7 +61,7 @@ __global__ void __maxnreg__(40)
   };
   V sums[4] = {};
   if (rows.log) {
-    add_exponentials<T>(x, kSteps, Exponentials<O, V>(m, true), true, sums);
+    add_exponentials<T, O>(x, kSteps, m, true, sums);
     const V log_d = log(total(sums));
     store([&](int k, int i) { return element<T>(x[k][i / kPer], i % kPer) - m - log_d; });
     return;
@@ -75,7 +69,7 @@ __global__ void __maxnreg__(40)
   const Exponentials<O, V> exponential(m, false);
   V terms[kSteps][kInPlace ? 1 : kWidth] = {};
   if constexpr (kInPlace) {
-    add_exponentials<T>(x, kSteps, exponential, false, sums);
+    add_exponentials<T, O>(x, kSteps, m, false, sums);
   } else {
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
@@ -91,12 +85,11 @@ __global__ void __maxnreg__(40)
 }
 
 void launch_short_rows(const Plan& plan, const void* in, void* out, cudaStream_t stream) {
-  dispatch(plan, [&]<class T, class O>(Type<T>, Type<O>) {
+  dispatch(plan, in, out, [&]<class T, class O>(const T* x, O* y) {
     if constexpr (sizeof(T) < 8) {
       const ShortRows rows{static_cast<unsigned>(plan.outer), static_cast<unsigned>(plan.kept.stride[0] / Pack<T>::kCount),
                            static_cast<int>(plan.length / Pack<T>::kCount), plan.lanes, plan.log};
-      launch_clusters(softmax_short_rows<T, O>, plan, dim3(static_cast<unsigned>(plan.threads)), 0, stream, rows,
-                      static_cast<const T*>(in), static_cast<O*>(out));
+      enqueue(softmax_short_rows<T, O>, grid_of(plan), stream, rows, x, y);
     }
   });
 }

@@ -1,10 +1,9 @@
 #include "topk_softmax/plan.h"
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "device/integer.h"
-#include "reduce/layout.h"
 
 namespace xgemm::topk_softmax {
 
@@ -15,22 +14,17 @@ constexpr std::int64_t kFewValues = 32, kMaxRounds = 128, kTilesPerWarp = 16;
 
 /// Sets the dims of the rows and the places of their results: the output's shape is the input's with k in place of the length.
 void map_rows(const char* op, Plan& plan, const reduce::Source& source, std::int64_t dim) {
-  std::array<std::int64_t, reduce::kMaxRank> out_strides;
+  const std::size_t rank = source.sizes.size();
+  std::vector<std::int64_t> sizes(source.sizes.begin(), source.sizes.end()), out_strides(rank);
   std::int64_t step = 1;
-  for (std::size_t d = source.sizes.size(); d-- > 0;) {
+  for (std::size_t d = rank; d-- > 0; step *= sizes[d]) {
     out_strides[d] = step;
-    step *= static_cast<std::int64_t>(d) == dim ? plan.k : source.sizes[d];
+    if (static_cast<std::int64_t>(d) != dim) continue;
+    plan.length = sizes[d], plan.stride = source.strides[d], plan.out_stride = step;
+    step *= plan.k, sizes[d] = 1;
   }
-  reduce::DimList kept;
-  for (std::size_t d = 0; d < source.sizes.size(); ++d) {
-    const std::int64_t size = source.sizes[d];
-    if (static_cast<std::int64_t>(d) == dim)
-      plan.length = size, plan.stride = source.strides[d], plan.out_stride = out_strides[d];
-    else if (size != 1)
-      append_merged(kept, reduce::Dim{size, {source.strides[d], out_strides[d]}});
-  }
-  plan.rows = kept.product();
-  reduce::fill_map(op, plan.kept, kept);
+  const auto [map, rows] = reduce::contiguous_map(op, sizes, source.strides, out_strides);
+  plan.kept = map, plan.rows = rows;
 }
 
 }  // namespace

@@ -30,11 +30,8 @@ struct Call {
 Call check_arguments(const Tensor& input, std::int64_t k, std::int64_t dim, bool renormalize, const Dtype& dtype) {
   Call call{view(kOp, "input", input), k, 0, renormalize, ScalarType::Float, {}};
   const TensorView& v = call.input;
-  check_dtype(v, {ScalarType::Float, ScalarType::Half, ScalarType::BFloat16, ScalarType::Double, ScalarType::Long,
-                  ScalarType::Int, ScalarType::Short, ScalarType::Char, ScalarType::Byte, ScalarType::Bool});
-  call.output = dtype.value_or(v.dtype);
-  check(std::ranges::find(kFloating, call.output) != kFloating.end(), kOp, "expected ", dtype ? "dtype" : "input",
-        " of a floating dtype, got ", to_string(call.output), dtype ? "" : "; pass dtype=, for example torch.float32");
+  check_dtype(v, kRealAndBool);
+  call.output = floating_dtype(v, dtype);
   call.dim = wrap_dim(v, dim);
   call.shape.assign(v.sizes.begin(), v.sizes.end());
   const std::int64_t length = call.shape.empty() ? 1 : v.size(call.dim);

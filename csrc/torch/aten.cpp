@@ -10,25 +10,14 @@ bool onednn_supports(const char* op) {
   return torch_call_dispatcher(op, "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS || torch::stable::detail::to<bool>(stack[0]);
 }
 
-/// at::globalContext().float32MatmulPrecision(): the stable ABI of 2.10 has no getter, so both are looked up by name. It throws
-/// if the setting was made per backend.
+/// at::globalContext().float32MatmulPrecision(), which throws if the setting was made per backend.
 Rounding asked_of_torch() {
-  using Context = const void* (*)();
-  using Precision = int (*)(const void*);
-  struct Getter {
-    Context context = nullptr;
-    Precision precision = nullptr;
-    Getter() {
-      find(context, torch_cpu(), "_ZN2at13globalContextEv");
-      find(precision, torch_cpu(), "_ZNK2at7Context22float32MatmulPrecisionEv");
-    }
-  };
-  static const Getter getter;
-  if (!getter.context || !getter.precision) return Rounding::bf16;
+  constexpr auto kUnknown = Rounding::bf16;
+  static const ContextSetting<int> precision("_ZNK2at7Context22float32MatmulPrecisionEv", static_cast<int>(kUnknown));
   try {
-    return static_cast<Rounding>(getter.precision(getter.context()));
+    return static_cast<Rounding>(precision());
   } catch (const std::exception&) {
-    return Rounding::bf16;
+    return kUnknown;
   }
 }
 

@@ -21,4 +21,20 @@ void find(Function& function, void* library, const std::string& name) {
   function = library ? reinterpret_cast<Function>(dlsym(library, name.c_str())) : nullptr;
 }
 
+/// A setting of at::globalContext(), whose getter has this mangled name; looked up once. `missing`: without the getter.
+template <class Result>
+class ContextSetting {
+ public:
+  ContextSetting(const char* name, Result missing) : missing_(missing) {
+    find(context_, torch_cpu(), "_ZN2at13globalContextEv");
+    find(getter_, torch_cpu(), name);
+  }
+  Result operator()() const { return context_ && getter_ ? getter_(context_()) : missing_; }
+
+ private:
+  const void* (*context_)();
+  Result (*getter_)(const void*);
+  Result missing_;
+};
+
 }  // namespace xgemm

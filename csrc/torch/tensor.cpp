@@ -118,6 +118,13 @@ void check_dtype(const TensorView& v, std::initializer_list<ScalarType> allowed)
   fail(v.op, "expected ", v.name, " of dtype ", names, ", got ", to_string(v.dtype));
 }
 
+ScalarType floating_dtype(const TensorView& v, const std::optional<ScalarType>& dtype) {
+  const ScalarType result = dtype.value_or(v.dtype);
+  check(is_floating(result), v.op, "expected ", dtype ? "dtype" : v.name, " of a floating dtype, got ", to_string(result),
+        dtype ? "" : "; pass dtype=, for example torch.float32");
+  return result;
+}
+
 void check_range(const TensorView& v, const char* name, double factor) {
   check(v.dtype == ScalarType::Double || !std::isfinite(factor) || std::abs(factor) <= std::numeric_limits<float>::max(), v.op,
         "expected ", name, " within the range of float32, got ", factor);

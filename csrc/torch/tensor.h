@@ -66,10 +66,18 @@ void check_same_device(const TensorView& first, const TensorView& other);
 void check_same_dtype(const TensorView& first, const TensorView& other);
 /// dtype is among `allowed`.
 void check_dtype(const TensorView& v, std::initializer_list<ScalarType> allowed);
+/// The argument `dtype`, or without one v's own dtype: a floating one.
+ScalarType floating_dtype(const TensorView& v, const std::optional<ScalarType>& dtype);
 /// A factor is inf, NaN, or no larger than what kernels and ATen multiply `v` in can hold: float64 for float64, else float32.
 void check_range(const TensorView& v, const char* name, double factor);
 inline constexpr std::initializer_list<ScalarType> kFloating = {ScalarType::Float, ScalarType::Half, ScalarType::BFloat16,
                                                                 ScalarType::Double};
+inline constexpr std::initializer_list<ScalarType> kReal = {ScalarType::Float,  ScalarType::Half, ScalarType::BFloat16,
+                                                            ScalarType::Double, ScalarType::Long, ScalarType::Int,
+                                                            ScalarType::Short,  ScalarType::Char, ScalarType::Byte};
+inline constexpr std::initializer_list<ScalarType> kRealAndBool = {
+    ScalarType::Float, ScalarType::Half,  ScalarType::BFloat16, ScalarType::Double, ScalarType::Long,
+    ScalarType::Int,   ScalarType::Short, ScalarType::Char,     ScalarType::Byte,   ScalarType::Bool};
 inline bool is_floating(ScalarType dtype) { return std::find(kFloating.begin(), kFloating.end(), dtype) != kFloating.end(); }
 
 /// Wraps a possibly negative dim and checks its range; a 0-d tensor takes -1 and 0.

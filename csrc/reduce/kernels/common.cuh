@@ -31,14 +31,9 @@ template <class Op>
 __device__ __forceinline__ typename Op::V value_of(const Convert<typename Op::T>& convert, const uint4& raw, int e) {
   using T = typename Op::T;
   if constexpr (kIsHalf<T>) {  // by words: by elements each upper half takes one more instruction
-    const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w}, word = words[e / 2];
-    float x;
-    if constexpr (std::is_same_v<T, bf16>)
-      x = __uint_as_float(e % 2 == 0 ? word << 16 : word & 0xffff0000u);
-    else
-      x = __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (e % 2 * 16))));
-    if constexpr (Op::kOrdered) x = convert.unflip(x);
-    return x;
+    const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
+    const float x = half_of<T>(words[e / 2], e % 2);
+    return Op::kOrdered ? convert.unflip(x) : x;
   } else {
     return convert.template operator()<Op::kOrdered>(as_pack<T>(raw).values[e]);
   }
@@ -236,8 +231,6 @@ __device__ __forceinline__ bool is_last_block(unsigned* counter, std::int64_t sp
   return last;
 }
 
-inline Grid grid_of(const Reduction& plan) {
-  return {.blocks = dim3(static_cast<unsigned>(plan.ctas)), .threads = dim3(static_cast<unsigned>(plan.threads)), .early = true};
-}
+inline Grid grid_of(const Reduction& plan) { return early_grid(plan.ctas, plan.threads); }
 
 }  // namespace xgemm::reduce

@@ -28,18 +28,12 @@ struct alignas(16) Columns {
   V of[n];
 };
 
-/// Shared memory through which a CTA's threads combine values: those of its warps, and those of its tiles or of its cluster's
-/// CTAs.
-template <class V, int n>
-struct JoinSpace {
-  Columns<V, n>*warps, *results;
-};
-
 /// Joins one value per cell over a CTA's cells of a column; every thread gets the results of its own columns. `place`: index of
-/// the results of the CTA's first tile.
+/// the results of the CTA's first tile. Shared memory: for the values of the CTA's warps, and of its tiles or of its cluster's
+/// CTAs.
 template <class V, int n, class F>
-__device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Arguments& plan, int place,
-                                           const JoinSpace<V, n>& space, F op) {
+__device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Arguments& plan, int place, char* for_warps,
+                                           char* for_results, F op) {
 #pragma unroll
   for (int offset = 1; offset < kWarpSize; offset *= 2) {
     if (offset < plan.lanes || offset >= plan.team) continue;
@@ -48,6 +42,7 @@ __device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Argu
   }
   if (plan.team <= kWarpSize && plan.cluster == 1) return;
   using Group = Columns<V, n>;
+  Group *const of_warps = reinterpret_cast<Group*>(for_warps), *const results = reinterpret_cast<Group*>(for_results);
   constexpr int kWarps = kColumnThreads / kWarpSize;
   unsigned self = threadIdx.x;
   forget(self);  // else values derived from it stay in registers between calls
@@ -58,16 +53,16 @@ __device__ __forceinline__ void join_cells(V (&value)[n], V identity, const Argu
     Group mine;
 #pragma unroll
     for (int e = 0; e < n; ++e) mine.of[e] = value[e];
-    space.warps[thread / kWarpSize * kColumnLanes + lane] = mine;
+    of_warps[thread / kWarpSize * kColumnLanes + lane] = mine;
   }
   __syncthreads();
   for (int i = thread; i < columns * teams; i += threads) {
     const int column = i & (columns - 1), l = column / n, e = column % n, tile = i >> log2_columns;
-    space.results[(place + tile) * kColumnLanes + l].of[e] =
-        join_up_to<kWarps>(warps, identity, [&](int w) { return space.warps[(tile * warps + w) * kColumnLanes + l].of[e]; }, op);
+    results[(place + tile) * kColumnLanes + l].of[e] =
+        join_up_to<kWarps>(warps, identity, [&](int w) { return of_warps[(tile * warps + w) * kColumnLanes + l].of[e]; }, op);
   }
   __syncthreads();
-  const Group result = space.results[(place + divide_pow2(thread, plan.team)) * kColumnLanes + lane];
+  const Group result = results[(place + divide_pow2(thread, plan.team)) * kColumnLanes + lane];
 #pragma unroll
   for (int e = 0; e < n; ++e) value[e] = result.of[e];
 }

@@ -22,28 +22,20 @@ inline Rows rows_of(const Plan& plan) {
   return {plan.outer, plan.length, plan.lanes, plan.steps, static_cast<int>(plan.chunk), plan.cluster, plan.log};
 }
 
-/// Calls f(Type<T>, Type<O>) for one of six pairs of input and output dtype: the four floating ones, and 16 bits in with fp32
+/// Calls f(const T* in, O* out) for one of six pairs of input and output dtype: the four floating ones, and 16 bits in with fp32
 /// out.
 template <class F>
-void dispatch(const Plan& plan, F&& f) {
+void dispatch(const Plan& plan, const void* in, void* out, F&& f) {
   dispatch_floating(plan.in, [&]<class T>(Type<T>) {
+    const T* const x = static_cast<const T*>(in);
     if constexpr (sizeof(T) == 2)
-      if (plan.out == DType::f32) return f(Type<T>{}, Type<float>{});
-    f(Type<T>{}, Type<T>{});
+      if (plan.out == DType::f32) return f(x, static_cast<float*>(out));
+    f(x, static_cast<T*>(out));
   });
 }
 
-/// Launches `kernel`, which calls grid_wait() before it touches memory, with clusters of plan.cluster blocks.
-template <class... Parameters, class... Arguments>
-void launch_clusters(void (*kernel)(Parameters...), const Plan& plan, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
-                     Arguments&&... arguments) {
-  const Grid grid{.blocks = dim3(static_cast<unsigned>(plan.blocks)),
-                  .threads = block,
-                  .shared_bytes = shared_bytes,
-                  .cluster = static_cast<unsigned>(plan.cluster),
-                  .early = true};
-  enqueue(kernel, grid, stream, std::forward<Arguments>(arguments)...);
-}
+inline Grid grid_of(const Plan& plan) { return early_grid(plan.blocks, plan.threads, plan.cluster); }
+inline bool aligned16(const void* in, const void* out) { return is_aligned(in, 16) && is_aligned(out, 16); }
 
 /// Evenly spaced rows; other rows have an IndexMap.
 struct OneStride {
@@ -63,10 +55,8 @@ __device__ __forceinline__ Value<T> element(Unit<T> unit, [[maybe_unused]] int e
     return __longlong_as_double(static_cast<long long>(unit));
   else if constexpr (sizeof(T) == 4)
     return __uint_as_float(unit);
-  else if constexpr (std::is_same_v<T, bf16>)
-    return __uint_as_float(e == 0 ? unit << 16 : unit & 0xffff0000u);
   else
-    return __half2float(__ushort_as_half(static_cast<unsigned short>(unit >> (16 * e))));
+    return half_of<T>(unit, e);
 }
 __device__ __forceinline__ unsigned as_unit(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ unsigned long long as_unit(double x) {
@@ -118,6 +108,18 @@ struct Largest {
   }
 };
 
+/// The largest element of a thread's vectors of a row.
+template <class T, int kSteps, int kUnits>
+__device__ __forceinline__ Value<T> largest_of(const Unit<T> (&x)[kSteps][kUnits]) {
+  Largest<T> largest;
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) largest.add(x[k][u]);
+  }
+  return largest.value();
+}
+
 /// A sum that the compiler cannot fuse with a product: kernels for aligned and for other rows give the same bits.
 __device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
 __device__ __forceinline__ double add(double a, double b) { return __dadd_rn(a, b); }
@@ -163,30 +165,35 @@ struct Exponentials {
   }
 };
 
-/// Adds the exponentials of the first `steps` of a thread's vectors to sums[place in a vector modulo kSums]. In fp32 and fp64 a
-/// softmax's exponentials replace their elements.
-template <class T, int kSteps, int kUnits, int kSums, class F, class V>
-__device__ __forceinline__ void add_exponentials(Unit<T> (&x)[kSteps][kUnits], int steps, const F& exponential, bool log,
-                                                 V (&sums)[kSums]) {
+/// Adds the exponentials of the first `steps` of a thread's vectors, relative to m, to sums[place in a vector modulo kSums]. In
+/// fp32 and fp64 a softmax's exponentials replace their elements.
+template <class T, class O, int kSteps, int kUnits, int kSums, class V>
+__device__ __forceinline__ void add_exponentials(Unit<T> (&x)[kSteps][kUnits], int steps, V m, bool log, V (&sums)[kSums]) {
   constexpr int kPer = kUnitCount<T>;
+  const auto add_all = [&](const Exponentials<O, V>& exponential, bool log) {
 #pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-    if (k < steps) {
+    for (int k = 0; k < kSteps; ++k) {
+      if (k < steps) {
 #pragma unroll
-      for (int u = 0; u < kUnits; ++u) {
-        forget(x[k][u]);
+        for (int u = 0; u < kUnits; ++u) {
+          forget(x[k][u]);
 #pragma unroll
-        for (int e = 0; e < kPer; ++e) {
-          const V t = exponential(element<T>(x[k][u], e));
-          V& sum = sums[(u * kPer + e) % kSums];
-          sum = add(sum, t);
-          if constexpr (std::is_same_v<T, V>)
-            if (!log) x[k][u] = as_unit(t);
+          for (int e = 0; e < kPer; ++e) {
+            const V t = exponential(element<T>(x[k][u], e));
+            V& sum = sums[(u * kPer + e) % kSums];
+            sum = add(sum, t);
+            if constexpr (std::is_same_v<T, V>)
+              if (!log) x[k][u] = as_unit(t);
+          }
+          forget(x[k][u]);
         }
-        forget(x[k][u]);
       }
     }
-  }
+  };
+  if (log)
+    add_all(Exponentials<O, V>(m, true), true);
+  else
+    add_all(Exponentials<O, V>(m, false), false);
 }
 
 /// 1 / d of a sum of exponentials; if T has 16 bits, as results or their elements do, to an ulp of fp32.
@@ -210,14 +217,6 @@ __device__ __forceinline__ V divide(V e, V d, V r) {
     return q;
   else
     return fma(fma(-q, d, e), r, q);
-}
-
-/// Joins one value per lane over `lanes` neighbouring lanes (a power of two, or more than a warp).
-template <class V, class F>
-__device__ __forceinline__ V join_lanes(V value, int lanes, F op) {
-  for (int offset = min(lanes, kWarpSize) / 2; offset > 0; offset /= 2)
-    value = op(value, __shfl_xor_sync(kFullWarp, value, offset));
-  return value;
 }
 
 /// Joins one value per warp over a CTA of `count` warps.
@@ -244,7 +243,7 @@ struct Place {
   /// Joins one value per thread over the row's threads.
   template <class V, class F>
   __device__ __forceinline__ V join(V value, V identity, V* warps, F op) const {
-    value = join_lanes(value, lanes, op);
+    value = reduce_lanes(value, min(lanes, kWarpSize), op);
     return block ? join_warps(value, identity, lanes / kWarpSize, warps, op) : value;
   }
   template <class V>

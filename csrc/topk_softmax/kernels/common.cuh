@@ -44,13 +44,6 @@ __device__ __forceinline__ bool larger(const Entry<V>& a, const Entry<V>& b) {
     return a.key > b.key || (a.key == b.key && a.rest > b.rest);
 }
 
-/// op over a group of `lanes` (a power of two) neighbouring lanes.
-template <class X, class F>
-__device__ __forceinline__ X reduce_lanes(X x, int lanes, F op) {
-  for (int offset = lanes / 2; offset > 0; offset /= 2) x = op(x, __shfl_xor_sync(kFullWarp, x, offset));
-  return x;
-}
-
 /// Vectors first + step * 0, 1, .. of a row; elements past the row's end are -inf.
 template <int kSteps, class T>
 __device__ __forceinline__ void load_row(uint4 (&raw)[kSteps], const Plan& plan, const T* row, bool aligned, int first,

@@ -25,6 +25,13 @@ struct Grid {
   bool early = false;
 };
 
+inline Grid early_grid(std::int64_t blocks, std::int64_t threads, int cluster = 1) {
+  return {.blocks = static_cast<unsigned>(blocks),
+          .threads = static_cast<unsigned>(threads),
+          .cluster = static_cast<unsigned>(cluster),
+          .early = true};
+}
+
 template <class... Parameters, class... Arguments>
 void enqueue(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t, Arguments&&... arguments) {
   emulation::Options options = emulation::launch_options();

@@ -26,17 +26,14 @@ struct MaximumIndex {
     std::int64_t index;
     V value;
   };
-  // The step that holds the thread's maximum. The position within the step is found once per strip, by reading the step again;
-  // in a row of one strip, with few steps, at once.
-  struct Local {
-    V value;
-    std::uint32_t position;  // of the step's first element, or of the maximum; positions in a strip fit 32 bits
-  };
   // For a column within a CTA; positions count from the CTA's first one.
   struct Part {
     V value;
-    std::uint32_t position;
+    std::uint32_t index;
   };
+  // The step that holds the thread's maximum: the index of its first element, found again once per strip by reading the step; in
+  // a row of one strip, with few steps, of the maximum at once. Positions in a strip fit 32 bits.
+  using Local = Part;
   using Extra = NoExtra;
   static constexpr bool kOrdered = true, kFindsLater = true;
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
@@ -50,32 +47,30 @@ struct MaximumIndex {
 
   static __device__ __forceinline__ void keep(Local& s, const uint4 (&step)[kUnroll], V best, std::uint32_t position,
                                               int distance, bool now, const Convert<T>& convert) {
-    if (!beats(best, s.value) && s.position != kNoStep) return;
+    if (!beats(best, s.value) && s.index != kNoStep) return;
     s = {best, position};
-    if (now) s.position += offset_in(find(step, best, convert), distance);
+    if (now) s.index += offset_in(find(step, best, convert), distance);
   }
   static __device__ __forceinline__ void keep_one(Local& s, V value, std::uint32_t position) {
-    if (beats(value, s.value) || s.position == kNoStep) s = {value, position};
+    if (beats(value, s.value) || s.index == kNoStep) s = {value, position};
   }
   static __device__ __forceinline__ std::uint32_t offset_in(int where, int distance) {
     constexpr int kWidth = Pack<T>::kCount;
     return static_cast<std::uint32_t>(where / kWidth * distance + where % kWidth);
   }
-  static __device__ __forceinline__ State merge(State a, State b) {
+  template <class S>
+  static __device__ __forceinline__ S merge(S a, S b) {
     return (ties(a.value, b.value) ? a.index < b.index : beats(a.value, b.value)) ? a : b;
   }
   static __device__ __forceinline__ State shuffle(State s, int offset) {
     return {__shfl_xor_sync(kFullWarp, s.index, offset), __shfl_xor_sync(kFullWarp, s.value, offset)};
   }
+  static __device__ __forceinline__ Part shuffle(Part s, int offset) {
+    return {__shfl_xor_sync(kFullWarp, s.value, offset), __shfl_xor_sync(kFullWarp, s.index, offset)};
+  }
   // A column that holds only the lowest value keeps the position of the start.
   static __device__ __forceinline__ Part start_part(int position) {
     return {minus_infinity<V>(), static_cast<std::uint32_t>(position)};
-  }
-  static __device__ __forceinline__ Part merge(Part a, Part b) {
-    return (ties(a.value, b.value) ? a.position < b.position : beats(a.value, b.value)) ? a : b;
-  }
-  static __device__ __forceinline__ Part shuffle(Part s, int offset) {
-    return {__shfl_xor_sync(kFullWarp, s.value, offset), __shfl_xor_sync(kFullWarp, s.position, offset)};
   }
   static __device__ __forceinline__ void push(Part (&s)[Pack<T>::kCount], const uint4& raw, int position,
                                               const Convert<T>& convert) {
@@ -84,12 +79,12 @@ struct MaximumIndex {
       const V x = convert.template operator()<kOrdered>(as_pack<T>(raw).values[e]);
       const bool better = bool(!(x <= s[e].value)) & bool(s[e].value == s[e].value);  // beats() without a branch
       s[e].value = better ? x : s[e].value;
-      s[e].position = better ? static_cast<std::uint32_t>(position) : s[e].position;
+      s[e].index = better ? static_cast<std::uint32_t>(position) : s[e].index;
     }
   }
   /// The positions of a column are every `repeat`-th element, from element `offset` on.
   static __device__ __forceinline__ State state(Part s, std::int64_t first, int repeat, int offset) {
-    return {(first + s.position) * repeat + offset, s.value};
+    return {(first + s.index) * repeat + offset, s.value};
   }
   /// Which element of a step is the first to equal its maximum.
   static __device__ __forceinline__ int find(const uint4 (&step)[kUnroll], V maximum, const Convert<T>& convert) {
@@ -124,11 +119,11 @@ struct MaximumIndex {
                                                 std::int64_t first, const Fetch& fetch) {
     const V best = largest_of(s.value, lanes);
     std::uint32_t index = kNoStep;
-    if (ties(s.value, best) && s.position != kNoStep) {
-      index = s.position;
+    if (ties(s.value, best) && s.index != kNoStep) {
+      index = s.index;
       if (!found) {
         uint4 step[kUnroll];
-        fetch(step, s.position);
+        fetch(step, s.index);
         index += offset_in(find(step, best, convert), lanes * Pack<T>::kCount);
       }
     }
