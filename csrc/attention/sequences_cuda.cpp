@@ -141,14 +141,7 @@ Result sequences_cuda(const SequenceCall& c, bool want_lse) {
         std::max(c.d, c.dv));
   const CudaScope scope(c.query);
   const TensorCores cores(scope.properties(), wanted_plan(c.query.op));
-  Shape shape(c.query.sizes.begin(), c.query.sizes.end());
-  shape.back() = c.dv;
-  Result r{.output = empty(shape, c.query.dtype, c.query), .lse = {}};
-  if (want_lse) {
-    Shape rows(shape.begin(), shape.end() - 2);
-    rows.insert(rows.end() - 1, c.heads);
-    r.lse = empty(rows, c.query.dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float, c.query);
-  }
+  Result r = empty_result(c, want_lse);
   const auto item = static_cast<std::int64_t>(size_of(to_dtype(c.query.dtype)));
   const Sequences s = sequences_of(c);
   if (c.new_key && c.sequences * s.appended > 0) append(c, s, item, scope.stream()), scope.check_launch();
