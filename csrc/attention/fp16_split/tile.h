@@ -1,4 +1,4 @@
-// The tiles of fp32 attention by fp16 parts (kernel.cuh).
+// The tiles of fp32 attention by fp16 parts (kernel.cu).
 #pragma once
 #include <algorithm>
 #include <array>

@@ -24,10 +24,9 @@ void launch_mma(const Plan& plan, const Arguments& a, void* counters, void* memo
   fill_mma_arguments(g, plan, a, counters, memory, stream);
   g.alone = plan.alone;
   if (plan.masking != Masking::edges) g.mask_rows = own_row_masks(a, plan.packed), g.mask_vector = has_mask_vectors(a);
-  const bool few = plan.table.data() == kMmaTiles.data();
-  const auto launch =
-      a.dtype == DType::f16 ? (few ? launch_mma_half : launch_many_rows_half) : (few ? launch_mma_bf16 : launch_many_rows_bf16);
-  launch(plan.tile, plan.masking != Masking::edges, g, static_cast<unsigned>(plan.items()), stream);
+  (a.dtype == DType::f16 ? launch_mma_half : launch_mma_bf16)(plan.table.data() == kMmaTiles.data(), plan.tile,
+                                                              plan.masking != Masking::edges, g,
+                                                              static_cast<unsigned>(plan.items()), stream);
   if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
 }
 

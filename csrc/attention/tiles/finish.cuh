@@ -14,20 +14,14 @@ __device__ __forceinline__ float finish_row(const TileArguments& g, const RowTil
   const int head = tile.head + packed_row - g.pack.divide(packed_row) * static_cast<int>(g.pack.divisor);
   const std::int64_t at = tile.outer * g.sinks.outer + tile.inner * g.sinks.inner + head * g.sinks.head;
   float sink;
-  const auto load = [&](auto type) {
+  with_element_type(g.sinks.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     sink = convert<float>(static_cast<const T*>(g.sinks.values)[at]) / g.scale;
-  };
-  if (g.sinks.dtype == DType::f32)
-    load(Type<float>{});
-  else if (g.sinks.dtype == DType::f16)
-    load(Type<half>{});
-  else
-    load(Type<bf16>{});
+  });
   const float before = maximum;
   maximum = fmaxf(before, sink);
   const float factor = rescale_factor(before, maximum, g.scale_log2);
-  const float weight = softmax_weight(sink, softmax_base(maximum), g.scale_log2);
+  const float weight = exp2_approx((sink - softmax_base(maximum)) * g.scale_log2);
   sum = fmaf(sum, factor, weight);
   return fmaf(0.f, weight, factor) / sum;  // as softmax: NaN if the sink is inf or NaN
 }

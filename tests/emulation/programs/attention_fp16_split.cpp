@@ -112,14 +112,8 @@ void check(const SplitCase& c) {
                                      .d = c.d,
                                      .dv = c.dv,
                                      .sm_count = sm_count});
-    arguments.row_tiles = static_cast<unsigned>(rest.row_tiles), arguments.splits = rest.splits;
-    arguments.parallel = rest.parallel, arguments.first_split = rest.first_split;
-    const auto stride = kSimtTiles[place(rest.tile)].head_size;
-    const std::int64_t partial_rows = rest.partials * arguments.total_rows();
-    Buffer<float> partials(place(partial_rows * (stride + 2)));
-    arguments.partial_output = partials.data(), arguments.partial_max = partials.data() + partial_rows * stride;
-    arguments.partial_sum = partials.data() + partial_rows * (stride + 1);
-    launch_simt(rest, arguments, nullptr);
+    Buffer<unsigned char> partials(place(rest.partial_bytes(arguments.total_rows())));
+    launch_simt(rest, arguments, partials.data(), nullptr);
     return *plan;
   };
 
