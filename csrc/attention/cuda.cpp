@@ -58,23 +58,21 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const Fa
   const MeetingPlace place =
       scope.meeting_place(static_cast<std::size_t>(plan->counter_bytes()), static_cast<std::size_t>(plan->memory_bytes()));
   if (plan->table.data() == kWgmmaTiles.data()) return launch_wgmma(*plan, k, place.counters, place.partials, scope.stream());
-  launch_mma(*plan, k, place.counters, place.partials, scope.stream());
+  launch_mma(*plan, k, place.partials, scope.stream());
   return true;
 }
 
 /// fp32 by fp16 parts. Returns Arguments::failed; null if the tensor-core kernel does not take the call. `memory` must live
 /// until the kernel on CUDA cores is launched.
 const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, Precision precision, const TensorView& like,
-                                  std::array<std::optional<Tensor>, 2>& memory) {
+                                  std::optional<Tensor>& memory) {
   constexpr int kFewestKeys = 64;  // for fewer, the parts' 22 bits show in sums of one or two values, and nothing is gained
   if (k.sk < kFewestKeys) return nullptr;
   const int parts = precision == Precision::highest ? 2 : 1;
   const std::optional<SplitPlan> plan = plan_fp16_split(k, scope.properties().sm_count, parts);
   if (!plan) return nullptr;
-  memory[0] = workspace(static_cast<std::size_t>(plan->bytes), like);
-  MeetingPlace place = scope.meeting_place(static_cast<std::size_t>(plan->rows.counter_bytes()), 0);
-  memory[1] = std::move(place.owned);
-  return launch_fp16_split(*plan, k, place.counters, memory[0]->data_ptr(), scope.stream());
+  memory = workspace(static_cast<std::size_t>(plan->bytes), like);
+  return launch_fp16_split(*plan, k, memory->data_ptr(), scope.stream());
 }
 
 /// A call as kernels take it. Batch dims beyond what they take are looped over on the host.
@@ -257,7 +255,7 @@ std::optional<Result> by_wide_kernel(const Call& a, bool want_lse) {
     const std::optional<Plan> plan = plan_wide(problem, latent);
     if (!(served = served && plan)) return;
     const MeetingPlace place = scope.meeting_place(0, static_cast<std::size_t>(plan->memory_bytes()));
-    served = launch_wide(*plan, k, place.counters, place.partials, scope.stream());
+    served = launch_wide(*plan, k, place.partials, scope.stream());
     scope.check_launch();
   });
   return served ? std::optional(std::move(r)) : std::nullopt;
@@ -285,7 +283,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
   // Whether the fp16 parts can represent a key head depends on all of its rows.
   const bool fp16_split = families.wgmma && single && a.precision != Precision::ieee && !batch_invariant() && !cuda.decodes();
   each_launch(a, call, r, [&] {
-    std::array<std::optional<Tensor>, 2> parts;
+    std::optional<Tensor> parts;
     k.failed = fp16_split ? launch_fp16_split(scope, k, a.precision, a.query, parts) : nullptr;
     if (!tensor_cores || !launch_on_tensor_cores(scope, k, families)) cuda.launch(k, a.query, scope.stream());
     scope.check_launch();

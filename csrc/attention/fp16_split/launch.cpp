@@ -100,8 +100,7 @@ std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count, int p
   return plan;
 }
 
-const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& a, void* counters, void* workspace,
-                                  cudaStream_t stream) {
+const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& a, void* workspace, cudaStream_t stream) {
   const SplitMemory memory(plan, a, workspace);
   const SplitOperand &query = memory.operands.query, &key = memory.operands.key, &value = memory.operands.value;
   SplitArguments g{};
@@ -124,7 +123,7 @@ const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& a, voi
   g.correction = 1.f + 0x1p-23f;
 
   launch_split_operands(plan.tile(), memory.operands, stream);
-  fill_arguments(g, plan.rows, a, counters, memory.partials, stream);
+  fill_arguments(g, plan.rows, a, memory.partials, stream);
   launch_split_tile(plan.tile(), plan.rows.masking, g, plan.rows.ctas, stream);
   if (plan.rows.through_memory) launch_split_merge(plan.rows.masking == Masking::additive, g, plan.rows.merged_rows(), stream);
   return g.failed;

@@ -20,11 +20,9 @@ struct SplitPlan {
 /// Nothing if the kernel does not take the call; the caller checks for sm_90. `parts`: per number, 2 or 1.
 std::optional<SplitPlan> plan_fp16_split(const Arguments& arguments, int sm_count, int parts);
 
-/// `counters`: plan.rows.counter_bytes() of zeros, zeros again afterwards; `workspace`: plan.bytes, uninitialised. Returns
-/// Arguments::failed, a word per batch in the workspace: the kernel on CUDA cores computes the batches that the parts cannot
-/// represent. Null if the driver makes no tensor maps: nothing was launched.
-const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& arguments, void* counters, void* workspace,
-                                  cudaStream_t stream);
+/// `workspace`: plan.bytes, uninitialised. Returns Arguments::failed, a word per batch in the workspace: the kernel on CUDA cores
+/// computes the batches that the parts cannot represent. Null if the driver makes no tensor maps: nothing was launched.
+const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& arguments, void* workspace, cudaStream_t stream);
 
 /// kernel.cu and split.cuh, for a tile of kSplitTiles.
 void launch_split_tile(int tile, Masking masking, const SplitArguments& arguments, int ctas, cudaStream_t stream);

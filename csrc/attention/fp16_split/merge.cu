@@ -1,4 +1,4 @@
-// Merges splits of the keys (attention/tiles/splits.cuh, merge.cuh) for fp32.
+// Merges splits of the keys (attention/tiles/merge.cuh) for fp32.
 #include "attention/fp16_split/launch.h"
 #include "attention/fp16_split/softmax.cuh"
 #include "attention/tiles/merge.cuh"

@@ -8,8 +8,8 @@
 
 namespace xgemm::attention {
 
-/// `problem`, `counters` and `memory` as for launch_wgmma(): tile_problem(), plan.counter_bytes() zeros, plan.memory_bytes().
-void launch_mma(const Plan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
+/// `memory` as in fill_arguments().
+void launch_mma(const Plan& plan, const Arguments& arguments, void* memory, cudaStream_t stream);
 /// The same of sequences: plan_sequences(); `sequences` with all their fields, and Arguments whose two batch dims are sequences
 /// (or 1, if queries are packed) and key heads, and whose rows and keys are those of a batch of query and key (all of them if
 /// packed; keys of a page). `memory`: plan.memory_bytes().

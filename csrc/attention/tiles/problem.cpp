@@ -79,7 +79,7 @@ Problem tile_problem(const Arguments& a) {
   return p;
 }
 
-void fill_arguments(TileArguments& g, const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+void fill_arguments(TileArguments& g, const Plan& plan, const Arguments& a, void* memory, cudaStream_t stream) {
   g.out = a.output, g.out_rows = a.output_rows, g.lse = static_cast<float*>(a.lse);
   g.sq = a.sq, g.sk = a.sk, g.dv = a.dv;
   g.first = static_cast<int>(a.first), g.last = static_cast<int>(a.last);
@@ -103,7 +103,6 @@ void fill_arguments(TileArguments& g, const Plan& plan, const Arguments& a, void
   g.partial_rows = plan.partial_rows, g.partial_columns = plan.info().value_size;
   g.partial_states = static_cast<float2*>(memory);
   g.partial_outputs = reinterpret_cast<float*>(static_cast<char*>(memory) + plan.state_bytes());
-  g.next_item = plan.shares_items() ? static_cast<unsigned*>(counters) : nullptr;
   if (!has_mask(plan.masking)) return;
   g.mask = mask_of(a);
   if (plan.mask_tiles > 0) classify_mask_tiles(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);

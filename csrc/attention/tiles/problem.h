@@ -11,10 +11,9 @@ namespace xgemm::attention {
 /// plan_tiles()'s problem, without `table` and `sm_count`, which the caller adds after it has checked the GPU.
 Problem tile_problem(const Arguments& arguments);
 
-/// Fills the kernel's arguments except tensor maps and their steps. `counters`: plan.counter_bytes() of zeros; `memory`:
-/// plan.memory_bytes(), uninitialised. Launches the classification of the mask if the plan has tiles for it.
-void fill_arguments(TileArguments& g, const Plan& plan, const Arguments& arguments, void* counters, void* memory,
-                    cudaStream_t stream);
+/// Fills the kernel's arguments except tensor maps, their steps and `next_item`. `memory`: plan.memory_bytes(), uninitialised.
+/// Launches the classification of the mask if the plan has tiles for it.
+void fill_arguments(TileArguments& g, const Plan& plan, const Arguments& arguments, void* memory, cudaStream_t stream);
 
 /// The arguments of the tiles of a call of sequences, once `g` is filled; launches what lists the tiles. `memory`:
 /// plan.memory_bytes(), as fill_arguments() got it.

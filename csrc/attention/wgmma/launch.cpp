@@ -72,12 +72,12 @@ Masking launched_masking(const Plan& plan, const Arguments& a) {
   return possible ? Masking::additive_tma : plan.masking;
 }
 
-bool launch_wide(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+bool launch_wide(const Plan& plan, const Arguments& a, void* memory, cudaStream_t stream) {
   constexpr int kSlotKeys = 64;
   const bool latent = &plan.info() == &kWideTiles[1];
   TileArguments g{};
   if (!make_maps(g, plan, a, kSlotKeys, !latent, false)) return false;
-  fill_arguments(g, plan, a, counters, memory, stream);
+  fill_arguments(g, plan, a, memory, stream);
   (a.dtype == DType::f16 ? launch_wide_half : launch_wide_bf16)(latent, g, plan.ctas, stream);
   if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
   return true;
@@ -86,7 +86,8 @@ bool launch_wide(const Plan& plan, const Arguments& a, void* counters, void* mem
 bool launch_wgmma(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
   TileArguments g{};
   if (!make_maps(g, plan, a, plan.info().keys, true, !plan.through_memory)) return false;
-  fill_arguments(g, plan, a, counters, memory, stream);
+  fill_arguments(g, plan, a, memory, stream);
+  if (plan.shares_items()) g.next_item = static_cast<unsigned*>(counters);
   Masking masking = launched_masking(plan, a);
   if (masking == Masking::additive_tma && !make_mask_map(g, plan, a)) masking = plan.masking;
   (a.dtype == DType::f16 ? launch_wgmma_half : launch_wgmma_bf16)(plan.tile, masking, g, plan.ctas, stream);
@@ -105,7 +106,8 @@ bool launch_wgmma(const SequencePlan& plan, const Arguments& a, const Sequences&
                   cudaStream_t stream) {
   TileArguments g{};
   if (!make_maps(g, plan.tiles, a, plan.tiles.info().keys, true, !plan.tiles.through_memory)) return false;
-  fill_arguments(g, plan.tiles, a, counters, memory, stream);
+  fill_arguments(g, plan.tiles, a, memory, stream);
+  if (plan.tiles.shares_items()) g.next_item = static_cast<unsigned*>(counters);
   const WithSequences<TileArguments> all = sequence_arguments(plan, g, sequences, memory, stream);
   (a.dtype == DType::f16 ? launch_wgmma_sequences_half : launch_wgmma_sequences_bf16)(plan.tiles.tile, all, plan.tiles.ctas,
                                                                                       stream);

@@ -17,7 +17,6 @@
 #include "attention/tiles/mask.cuh"
 #include "attention/tiles/scheduler.cuh"
 #include "attention/tiles/softmax.cuh"
-#include "attention/tiles/splits.cuh"
 #include "attention/wgmma/wide.h"
 #include "device/launch.h"
 #include "device/ptx/grid.cuh"

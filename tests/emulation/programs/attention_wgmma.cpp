@@ -29,8 +29,8 @@ std::optional<Plan> make_plan(const Problem& problem) { return plan_many_rows(pr
 #else
 std::optional<Plan> make_plan(const Problem& problem) { return plan_few_rows(problem, 160 << 10); }
 #endif
-bool launch(const Plan& plan, const Arguments& arguments, void* counters, void* memory) {
-  launch_mma(plan, arguments, counters, memory, nullptr);
+bool launch(const Plan& plan, const Arguments& arguments, void*, void* memory) {
+  launch_mma(plan, arguments, memory, nullptr);
   return true;
 }
 const char* masks(const Plan&, const Arguments&) { return ""; }
@@ -38,8 +38,8 @@ using T = half;
 #elif defined(WIDE)
 bool kLatent = false;  ///< of the case: its mask, of which there is none, is 9
 std::optional<Plan> make_plan(const Problem& problem) { return plan_wide(problem, kLatent); }
-bool launch(const Plan& plan, const Arguments& arguments, void* counters, void* memory) {
-  return launch_wide(plan, arguments, counters, memory, nullptr);
+bool launch(const Plan& plan, const Arguments& arguments, void*, void* memory) {
+  return launch_wide(plan, arguments, memory, nullptr);
 }
 const char* masks(const Plan&, const Arguments&) { return ""; }
 using T = bf16;
