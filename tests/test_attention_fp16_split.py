@@ -15,9 +15,9 @@ import torch_ext
 
 FOLDER = CSRC / "attention"
 SOURCES = [
-    *(FOLDER / "fp16_split" / name for name in ("launch.cpp", "fp16x3.cu", "fp16x1.cu", "merge.cu")),
+    *(FOLDER / "fp16_split" / name for name in ("launch.cpp", "kernel.cu", "merge.cu")),
     *(FOLDER / "tiles" / name for name in ("problem.cpp", "plan.cpp", "mask_tiles.cu")),
-    *(FOLDER / "simt" / name for name in ("plan.cpp", "launch.cu", "many_rows.cu", "few_rows.cu")),
+    *(FOLDER / "simt" / name for name in ("plan.cpp", "launch.cu", "fp32.cu")),
 ]
 NORMAL, PEAKED, LARGE, POSITIVE, WIDE, OUTLIERS, EQUAL, SCALED = range(8)
 NAN_KEY, INF_SCORE, INF_VALUE, WIDE_COLUMN, LOWEST_MASK = range(1, 6)

@@ -16,7 +16,7 @@ TILES = [
 APPEND = FOLDER / "tiles" / "append.cu"
 MMA = [FOLDER / "mma" / name for name in ("launch.cpp", "plan.cpp", "sequences_half.cu")]
 WGMMA = [FOLDER / "wgmma" / name for name in ("launch.cpp", "sequences_half.cu")]
-SIMT = [FOLDER / "simt" / name for name in ("plan.cpp", "launch.cu", "many_rows.cu", "few_rows.cu", "fp64.cu")]
+SIMT = [FOLDER / "simt" / name for name in ("plan.cpp", "launch.cu", "fp32.cu", "fp64.cu")]
 
 
 @dataclass

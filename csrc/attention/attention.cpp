@@ -1,6 +1,4 @@
 // scaled_dot_product_attention without a Sq x Sk buffer: the ops. Checks: call.cpp; the paths: cpu.cpp, cuda.cpp.
-#include <tuple>
-
 #include "attention/call.h"
 #include "torch/register.h"
 
@@ -15,26 +13,18 @@ attention::Result attention::run(const Call& call, bool want_lse) {
 
 namespace {
 
-Tensor attention_op(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& attn_mask,
-                    bool is_causal, std::optional<double> scale, bool enable_gqa, const Text& causal_alignment,
-                    const std::vector<std::int64_t>& window, double softcap, const std::optional<Tensor>& sinks,
-                    const Text& precision) {
+template <bool kLse>
+attention::Returned<kLse> attention_op(const Tensor& query, const Tensor& key, const Tensor& value,
+                                       const std::optional<Tensor>& attn_mask, bool is_causal, std::optional<double> scale,
+                                       bool enable_gqa, const Text& causal_alignment, const std::vector<std::int64_t>& window,
+                                       double softcap, const std::optional<Tensor>& sinks, const Text& precision) {
+  const char* const op = kLse ? "attention_lse" : "attention";
   const attention::Options options{attn_mask, is_causal, scale, enable_gqa, causal_alignment, window, softcap, sinks, precision};
-  return attention::run(attention::check_arguments("attention", query, key, value, options), false).output;
+  return attention::returned<kLse>(attention::run(attention::check_arguments(op, query, key, value, options), kLse));
 }
 
-std::tuple<Tensor, Tensor> attention_lse_op(const Tensor& query, const Tensor& key, const Tensor& value,
-                                            const std::optional<Tensor>& attn_mask, bool is_causal, std::optional<double> scale,
-                                            bool enable_gqa, const Text& causal_alignment,
-                                            const std::vector<std::int64_t>& window, double softcap,
-                                            const std::optional<Tensor>& sinks, const Text& precision) {
-  const attention::Options options{attn_mask, is_causal, scale, enable_gqa, causal_alignment, window, softcap, sinks, precision};
-  attention::Result r = attention::run(attention::check_arguments("attention_lse", query, key, value, options), true);
-  return {r.output, *r.lse};
-}
-
-XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention, attention_op);
-XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_lse, attention_lse_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention, attention_op<false>);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_lse, attention_op<true>);
 
 }  // namespace
 }  // namespace xgemm

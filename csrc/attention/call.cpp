@@ -92,24 +92,9 @@ TensorView checked_sinks(const TensorView& query, const Tensor& given) {
 }
 
 Call check_arguments(const char* op, const Tensor& query, const Tensor& key, const Tensor& value, const Options& o) {
-  Call a{.query = view(op, "query", query),
-         .key = view(op, "key", key),
-         .value = view(op, "value", value),
-         .mask = {},
-         .sinks = {},
-         .batch = {},
-         .sq = 0,
-         .sk = 0,
-         .d = 0,
-         .dv = 0,
-         .key_group = 1,
-         .value_group = 1,
-         .scale = 1,
-         .precision = parse_precision(op, o.precision),
-         .softcap = o.softcap,
-         .first = 0,
-         .last = 0,
-         .heads_beside = false};
+  Call a{};
+  a.query = view(op, "query", query), a.key = view(op, "key", key), a.value = view(op, "value", value);
+  a.precision = parse_precision(op, o.precision), a.softcap = o.softcap;
   for (const TensorView* v : {&a.query, &a.key, &a.value}) {
     check_same_device(a.query, *v);
     check_dtype(*v, kFloating);
@@ -149,13 +134,13 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
   return a;
 }
 
-ScalarType accumulator(const Call& a) { return a.query.dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float; }
+ScalarType accumulator(ScalarType dtype) { return dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float; }
 
 Result empty_result(const Call& a, bool want_lse) {
   Shape shape = a.batch;
   shape.push_back(a.sq);
   Result r{.output = Tensor(), .lse = {}};
-  if (want_lse) r.lse = empty(shape, accumulator(a), a.query);
+  if (want_lse) r.lse = empty(shape, accumulator(a.query.dtype), a.query);
   shape.push_back(a.dv);
   if (a.heads_beside) std::swap(shape.end()[-2], shape.end()[-3]);
   r.output = empty(shape, a.query.dtype, a.query);

@@ -5,6 +5,8 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "device/precision.h"
@@ -38,7 +40,7 @@ struct Call {
   std::optional<TensorView> sinks;  ///< broadcasts to `batch`
   Shape batch;
   std::int64_t sq, sk, d, dv;
-  std::int64_t key_group, value_group;  ///< query heads that share one head of key and of value; 1 unless enable_gqa
+  std::int64_t key_group = 1, value_group = 1;  ///< query heads that share one head of key and of value; 1 unless enable_gqa
   double scale;
   Precision precision;  ///< of fp32
   double softcap;       ///< scores become softcap * tanh(score / softcap); 0: no capping
@@ -70,9 +72,19 @@ struct Result {
   Tensor output;
   std::optional<Tensor> lse;
 };
+/// What an op returns, with the log-sum-exp or without.
+template <bool kLse>
+using Returned = std::conditional_t<kLse, std::tuple<Tensor, Tensor>, Tensor>;
+template <bool kLse>
+Returned<kLse> returned(const Result& r) {
+  if constexpr (kLse)
+    return {r.output, *r.lse};
+  else
+    return r.output;
+}
 
-/// The dtype of sums, and of the log-sum-exp.
-ScalarType accumulator(const Call& call);
+/// The dtype of sums, and of the log-sum-exp, of a query of this dtype.
+ScalarType accumulator(ScalarType dtype);
 /// Uninitialised outputs: (batch..., Sq, Dv), laid out as heads_beside says, and, if wanted, contiguous (batch..., Sq).
 Result empty_result(const Call& call, bool want_lse);
 

@@ -9,11 +9,11 @@
 namespace xgemm::attention {
 namespace {
 
-// ---- CPU: SDPA's kernel, where its result is what docs/attention.md promises -------------------------------------------------
+// ---- SDPA's kernel -----------------------------------------------------------------------------------------------------------
 
 /// The CPU's arithmetic type, except for half types that SDPA's kernel reads directly: never fewer bits than the accumulator's.
 ScalarType arithmetic(const Call& a) {
-  return accumulator(a) == ScalarType::Double || product_rounding() != Rounding::none ? ScalarType::Double : ScalarType::Float;
+  return a.query.dtype == ScalarType::Double || product_rounding() != Rounding::none ? ScalarType::Double : ScalarType::Float;
 }
 
 /// Do no two elements of `v` share memory?
@@ -85,34 +85,30 @@ TensorView additive(const TensorView& mask, ScalarType type, Tensor& copy) {
   return x;
 }
 
-/// Rows whose output SDPA's log-sum-exp does not prove right. For a row without a visible key SDPA gives 0 for both, but also
-/// for a row of NaN scores, which it can overlook; with Inf and NaN the exponentials decide.
-template <class T, class Bits>
-std::vector<std::int64_t> unsure_rows(const Tensor& lse, const Tensor& output, std::int64_t rows, std::int64_t dv) {
-  const T* const l = static_cast<const T*>(lse.data_ptr());
-  const Bits* const o = static_cast<const Bits*>(output.data_ptr());
-  std::vector<std::int64_t> unsure;
-  for (std::int64_t i = 0; i < rows; ++i)
-    if (!std::isfinite(l[i]) || (l[i] == 0 && static_cast<Bits>(o[i * dv] << 1) == 0)) unsure.push_back(i);
-  return unsure;
-}
-
-/// Is each of `rows` fully masked by `mask`, with output 0 from SDPA? Then sets its log-sum-exp to -inf.
-template <class T>
-bool all_masked(const Call& a, const Tensor& lse, const std::vector<std::int64_t>& rows) {
-  if (rows.empty()) return true;
-  if (!a.mask) return false;
-  const double inf = std::numeric_limits<double>::infinity();
+/// For each row: is its whole mask -inf?
+Tensor hidden_rows(const Call& a) {
   Shape shape = a.batch;
   shape.push_back(a.sq);
   const Tensor& mask = *a.mask->tensor;
   Tensor largest = a.mask->dim() == 0 ? mask : aten("amax", "", mask, Shape{-1}, false);
-  largest = aten("eq", "Tensor", largest, scalar(-inf, a.mask->dtype));
-  const Tensor hidden = torch::stable::contiguous(aten("expand", "", largest, shape, false));
+  largest = aten("eq", "Tensor", largest, scalar(-std::numeric_limits<double>::infinity(), a.mask->dtype));
+  return torch::stable::contiguous(aten("expand", "", largest, shape, false));
+}
+
+/// Is every row of SDPA's output right? For a row without a visible key SDPA gives 0 for output and log-sum-exp, but also for a
+/// row of NaN scores, which it can overlook; with Inf and NaN the exponentials decide. The mask has to hide such rows: then sets
+/// their log-sum-exp to -inf.
+template <class T, class Bits>
+bool right_rows(const Call& a, const Tensor& lse, const Tensor& output) {
   T* const l = static_cast<T*>(lse.data_ptr());
-  for (const std::int64_t i : rows) {
-    if (l[i] != 0 || !static_cast<const bool*>(hidden.data_ptr())[i]) return false;
-    l[i] = static_cast<T>(-inf);
+  const Bits* const o = static_cast<const Bits*>(output.data_ptr());
+  std::optional<Tensor> hidden;
+  for (std::int64_t i = 0, rows = a.batches() * a.sq; i < rows; ++i) {
+    if (std::isfinite(l[i]) && (l[i] != 0 || static_cast<Bits>(o[i * a.dv] << 1) != 0)) continue;
+    if (!a.mask || l[i] != 0) return false;
+    if (!hidden) hidden = hidden_rows(a);
+    if (!static_cast<const bool*>(hidden->data_ptr())[i]) return false;
+    l[i] = -std::numeric_limits<T>::infinity();
   }
   return true;
 }
@@ -143,7 +139,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   const ScalarType own = call.query.dtype;
   const bool as_is = own == ScalarType::Double || (own != ScalarType::Float && !want_lse && !call.sinks && multiplies(own));
   const ScalarType type = as_is ? own : arithmetic(call);
-  const ScalarType sums = type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+  const ScalarType sums = accumulator(type);
   Call a = call;
   a.sinks.reset();  // added after the rest is known to be right
   std::array<Tensor, 4> copies;
@@ -213,11 +209,9 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
     done += inner;
   });
 
-  const std::int64_t rows = n * a.sq;
-  const bool right =
-      type == ScalarType::Double  ? all_masked<double>(a, lse, unsure_rows<double, std::uint64_t>(lse, output, rows, a.dv))
-      : type == ScalarType::Float ? all_masked<float>(a, lse, unsure_rows<float, std::uint32_t>(lse, output, rows, a.dv))
-                                  : all_masked<float>(a, lse, unsure_rows<float, std::uint16_t>(lse, output, rows, a.dv));
+  const bool right = type == ScalarType::Double  ? right_rows<double, std::uint64_t>(a, lse, output)
+                     : type == ScalarType::Float ? right_rows<float, std::uint32_t>(a, lse, output)
+                                                 : right_rows<float, std::uint16_t>(a, lse, output);
   if (!right || !finite(view(a.query.op, "output", output)))
     return std::nullopt;  // NaN, or sums that overflowed before the division
   if (call.sinks)
@@ -228,7 +222,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   shape.push_back(a.sq);
   Result r{.output = Tensor(), .lse = {}};
   if (want_lse) {
-    lse = converted(lse, accumulator(call));
+    lse = converted(lse, accumulator(own));
     r.lse = strided(lse, shape, contiguous_strides(shape));
   }
   shape.push_back(call.dv);
@@ -240,7 +234,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   return r;
 }
 
-// ---- CPU, else: ATen over blocks of query rows, in fp32 or wider ------------------------------------------------------------
+// ---- Else: ATen over blocks of query rows, in fp32 or wider ------------------------------------------------------------
 
 /// (batch..., rows, cols) of `v` in `type`, flattened to (batches, rows, cols).
 Tensor flattened(const Call& a, const TensorView& v, std::int64_t group, ScalarType type) {

@@ -2,7 +2,6 @@
 #include "torch/cuda.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "attention/arguments.h"
 #include "attention/call.h"
@@ -47,35 +46,33 @@ Tensor aligned_copy(const TensorView& v) {
 }
 
 /// False if no tensor-core kernel takes the call.
-bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const TensorCores& cores) {
+bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const Families& families) {
   const DeviceProperties& gpu = scope.properties();
   Problem problem = tile_problem(k);
   problem.table = kWgmmaTiles, problem.sm_count = gpu.sm_count, problem.batch_invariant = batch_invariant();
   std::optional<Plan> plan;
-  if (cores.mma) plan = plan_few_rows(problem, static_cast<std::int64_t>(gpu.smem_per_block));
-  if (!plan && cores.wgmma) plan = plan_tiles(problem);
-  if (!plan && cores.mma) plan = plan_many_rows(problem, static_cast<std::int64_t>(gpu.smem_per_block));
+  if (families.mma) plan = plan_few_rows(problem, static_cast<std::int64_t>(gpu.smem_per_block));
+  if (!plan && families.wgmma) plan = plan_tiles(problem);
+  if (!plan && families.mma) plan = plan_many_rows(problem, static_cast<std::int64_t>(gpu.smem_per_block));
   if (!plan) return false;
   const MeetingPlace place =
       scope.meeting_place(static_cast<std::size_t>(plan->counter_bytes()), static_cast<std::size_t>(plan->memory_bytes()));
   if (plan->table.data() == kWgmmaTiles.data()) return launch_wgmma(*plan, k, place.counters, place.partials, scope.stream());
-  launch_mma(*plan, k, place.counters, place.partials, scope.stream());
+  launch_mma(*plan, k, place.partials, scope.stream());
   return true;
 }
 
 /// fp32 by fp16 parts. Returns Arguments::failed; null if the tensor-core kernel does not take the call. `memory` must live
 /// until the kernel on CUDA cores is launched.
 const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, Precision precision, const TensorView& like,
-                                  std::array<std::optional<Tensor>, 2>& memory) {
+                                  std::optional<Tensor>& memory) {
   constexpr int kFewestKeys = 64;  // for fewer, the parts' 22 bits show in sums of one or two values, and nothing is gained
   if (k.sk < kFewestKeys) return nullptr;
   const int parts = precision == Precision::highest ? 2 : 1;
   const std::optional<SplitPlan> plan = plan_fp16_split(k, scope.properties().sm_count, parts);
   if (!plan) return nullptr;
-  memory[0] = workspace(static_cast<std::size_t>(plan->bytes), like);
-  MeetingPlace place = scope.meeting_place(static_cast<std::size_t>(plan->rows.counter_bytes()), 0);
-  memory[1] = std::move(place.owned);
-  return launch_fp16_split(*plan, k, place.counters, memory[0]->data_ptr(), scope.stream());
+  memory = workspace(static_cast<std::size_t>(plan->bytes), like);
+  return launch_fp16_split(*plan, k, memory->data_ptr(), scope.stream());
 }
 
 /// A call as kernels take it. Batch dims beyond what they take are looped over on the host.
@@ -127,16 +124,18 @@ Described describe(const Call& a, std::size_t most) {
     k.batch_sizes[i] = static_cast<std::uint32_t>(dim.size);
     for (std::size_t o = 0; o < operands.size(); ++o) operands[o]->batch[i] = dim.strides[o];
   }
+  k.batches = static_cast<std::uint32_t>(call.batches);
   return call;
 }
 
 /// Calls launch() for every place in the outer batch dims, with the operands and results of that place.
 template <class Launch>
-void each_launch(const Call& a, Described& call, const Result& r, std::int64_t item, const Launch& launch) {
+void each_launch(const Call& a, Described& call, const Result& r, const Launch& launch) {
   Arguments& k = call.arguments;
   const std::array<Operand*, kOperands> operands = {&k.query, &k.key, &k.value, &k.mask, &k.sinks};
   const std::array<const void*, kOperands> bases = {k.query.data, k.key.data, k.value.data, k.mask.data, k.sinks.data};
-  const std::int64_t rows = k.total_rows(), sum_item = item == 8 ? 8 : 4;
+  const auto item = static_cast<std::int64_t>(size_of(k.dtype)), sum_item = item == 8 ? item : 4;
+  const std::int64_t rows = k.total_rows();
   std::int64_t done = 0;
   for_each(call.dims, call.outer, [&](const PerOperand& offset) {
     for (std::size_t o = 0; o < operands.size(); ++o)
@@ -161,8 +160,8 @@ class CudaCores {
   std::optional<Tensor> partials_;
 
  public:
-  CudaCores(const Call& a, Described& call, const DeviceProperties& gpu, std::string_view wanted) {
-    Arguments& k = call.arguments;
+  CudaCores(const Call& a, const Described& call, const DeviceProperties& gpu, bool may_decode) {
+    const Arguments& k = call.arguments;
     const SimtProblem problem = {.fp64 = k.dtype == DType::f64,
                                  .batches = call.batches,
                                  .rows = k.group * a.sq,
@@ -171,33 +170,19 @@ class CudaCores {
                                  .d = a.d,
                                  .dv = a.dv,
                                  .sm_count = gpu.sm_count};
-    if (k.dtype == DType::f32 && wanted != "simt" && !batch_invariant())
+    if (k.dtype == DType::f32 && may_decode && !batch_invariant())
       decode_ = plan_decode(problem, a.sk, static_cast<std::int64_t>(gpu.smem_per_block));
     plan_ = plan_simt(problem);
-    const std::int64_t blocks = decode_ ? decode_->ctas : plan_.blocks;
-    check(blocks <= std::numeric_limits<std::int32_t>::max(), a.query.op, "expected fewer than 2^31 tiles of rows, got ", blocks);
-    k.batches = static_cast<std::uint32_t>(call.batches);
-    k.row_tiles = static_cast<std::uint32_t>(plan_.row_tiles);
-    k.first_split = plan_.first_split, k.splits = plan_.splits, k.parallel = plan_.parallel;
+    check_ctas(a.query.op, decode_ ? decode_->ctas : plan_.blocks);
   }
   bool decodes() const { return decode_.has_value(); }
 
-  void launch(Arguments& k, const TensorView& like, cudaStream_t stream) {
-    if (decode_) {
-      if (decode_->partial_bytes != 0 && !partials_)
-        partials_ = workspace(static_cast<std::size_t>(decode_->partial_bytes), like);
-      return launch_decode(*decode_, k, partials_ ? partials_->data_ptr() : nullptr, stream);
-    }
-    if (plan_.partials != 0 && !partials_) {  // may be larger than the output, and tensor cores do not need it
-      const SimtTile& tile = kSimtTiles[static_cast<std::size_t>(plan_.tile)];
-      const std::int64_t rows = plan_.partials * k.total_rows(), bytes = tile.element_bytes();
-      partials_ = workspace(static_cast<std::size_t>(rows * (tile.head_size + 2) * bytes), like);
-      char* const base = static_cast<char*>(partials_->data_ptr());
-      k.partial_output = base;
-      k.partial_max = base + rows * tile.head_size * bytes;
-      k.partial_sum = base + rows * (tile.head_size + 1) * bytes;
-    }
-    launch_simt(plan_, k, stream);
+  void launch(const Arguments& k, const TensorView& like, cudaStream_t stream) {
+    const std::int64_t bytes = decode_ ? decode_->partial_bytes : plan_.partial_bytes(k.total_rows());
+    if (bytes != 0 && !partials_)  // may be larger than the output, and tensor cores do not need it
+      partials_ = workspace(static_cast<std::size_t>(bytes), like);
+    void* const partials = partials_ ? partials_->data_ptr() : nullptr;
+    decode_ ? launch_decode(*decode_, k, partials, stream) : launch_simt(plan_, k, partials, stream);
   }
 };
 
@@ -257,13 +242,12 @@ void divide_group(Arguments& k) {
 std::optional<Result> by_wide_kernel(const Call& a, bool want_lse) {
   const CudaScope scope(a.query);
   const bool half_type = a.query.dtype == ScalarType::Half || a.query.dtype == ScalarType::BFloat16;
-  if (!half_type || !TensorCores(scope.properties(), wanted_plan(a.query.op)).wgmma || a.mask) return {};
+  if (!half_type || !Families(scope.properties(), a.query.op).wgmma || a.mask) return {};
   const bool latent = is_latent(a);
   Result r = empty_result(a, want_lse);
   Described call = describe(a, kTensorMapBatchDims - 1);
-  call.arguments.batches = static_cast<std::uint32_t>(call.batches);
   bool served = true;
-  each_launch(a, call, r, 2, [&] {
+  each_launch(a, call, r, [&] {
     Arguments k = call.arguments;
     divide_group(k);
     Problem problem = tile_problem(k);
@@ -271,7 +255,7 @@ std::optional<Result> by_wide_kernel(const Call& a, bool want_lse) {
     const std::optional<Plan> plan = plan_wide(problem, latent);
     if (!(served = served && plan)) return;
     const MeetingPlace place = scope.meeting_place(0, static_cast<std::size_t>(plan->memory_bytes()));
-    served = launch_wide(*plan, k, place.counters, place.partials, scope.stream());
+    served = launch_wide(*plan, k, place.partials, scope.stream());
     scope.check_launch();
   });
   return served ? std::optional(std::move(r)) : std::nullopt;
@@ -285,10 +269,9 @@ Result attention_cuda(const Call& a, bool want_lse) {
     return by_value_columns(a, want_lse);
   }
   const CudaScope scope(a.query);
-  const std::string_view wanted = wanted_plan(a.query.op);
-  const TensorCores cores(scope.properties(), wanted);
+  const Families families(scope.properties(), a.query.op);
   const bool single = a.query.dtype == ScalarType::Float, half_type = !single && a.query.dtype != ScalarType::Double;
-  const bool tensor_cores = half_type && cores.any();
+  const bool tensor_cores = half_type && (families.wgmma || families.mma);
   if (tensor_cores && a.d * a.dv * a.sk != 0)
     if (std::optional<Result> r = by_aligned_copies(a, want_lse)) return *r;
   Result r = empty_result(a, want_lse);
@@ -296,19 +279,15 @@ Result attention_cuda(const Call& a, bool want_lse) {
 
   Described call = describe(a, tensor_cores && batch_invariant() ? kTensorMapBatchDims : kMaxBatchDims);
   Arguments& k = call.arguments;
-  CudaCores cuda(a, call, scope.properties(), wanted);
+  CudaCores cuda(a, call, scope.properties(), families.decode);
   // Whether the fp16 parts can represent a key head depends on all of its rows.
-  const bool fp16_split = cores.wgmma && single && a.precision != Precision::ieee && !batch_invariant() && !cuda.decodes();
-  each_launch(a, call, r,
-              half_type ? 2
-              : single  ? 4
-                        : 8,
-              [&] {
-                std::array<std::optional<Tensor>, 2> parts;
-                k.failed = fp16_split ? launch_fp16_split(scope, k, a.precision, a.query, parts) : nullptr;
-                if (!tensor_cores || !launch_on_tensor_cores(scope, k, cores)) cuda.launch(k, a.query, scope.stream());
-                scope.check_launch();
-              });
+  const bool fp16_split = families.wgmma && single && a.precision != Precision::ieee && !batch_invariant() && !cuda.decodes();
+  each_launch(a, call, r, [&] {
+    std::optional<Tensor> parts;
+    k.failed = fp16_split ? launch_fp16_split(scope, k, a.precision, a.query, parts) : nullptr;
+    if (!tensor_cores || !launch_on_tensor_cores(scope, k, families)) cuda.launch(k, a.query, scope.stream());
+    scope.check_launch();
+  });
   return r;
 }
 

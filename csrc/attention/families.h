@@ -1,5 +1,6 @@
 // Which families of kernels may take a call on a GPU.
 #pragma once
+#include <limits>
 #include <string_view>
 
 #include "attention/arguments.h"
@@ -9,22 +10,22 @@
 
 namespace xgemm::attention {
 
-/// XGEMM_ATTENTION_PLAN: "simt" allows only CUDA cores (simt/), "wgmma" excludes mma.sync, "mma" wgmma; else tensor cores take
-/// what they can, and decode/ takes few rows in fp32.
-inline std::string_view wanted_plan(const char* op) {
-  const std::string_view wanted = environment("XGEMM_ATTENTION_PLAN");
-  check(wanted.empty() || wanted == "simt" || wanted == "wgmma" || wanted == "mma", op,
-        "expected XGEMM_ATTENTION_PLAN to be simt, wgmma or mma, got ", wanted);
-  return wanted;
-}
-
-/// Which tensor-core kernels the GPU has and the caller wants.
-struct TensorCores {
-  bool wgmma, mma;
-  TensorCores(const DeviceProperties& gpu, std::string_view wanted)
-      : wgmma(gpu.major == 9 && wanted != "simt" && wanted != "mma"), mma(wanted != "simt" && wanted != "wgmma") {}
-  bool any() const { return wgmma || mma; }
+/// The families that the GPU has and XGEMM_ATTENTION_PLAN leaves: "simt" only simt/, "wgmma" excludes mma.sync, "mma" wgmma; else
+/// tensor cores take what they can, and decode/ takes few rows in fp32.
+struct Families {
+  bool wgmma, mma, decode;
+  Families(const DeviceProperties& gpu, const char* op) {
+    const std::string_view wanted = environment("XGEMM_ATTENTION_PLAN");
+    check(wanted.empty() || wanted == "simt" || wanted == "wgmma" || wanted == "mma", op,
+          "expected XGEMM_ATTENTION_PLAN to be simt, wgmma or mma, got ", wanted);
+    decode = wanted != "simt", wgmma = gpu.major == 9 && decode && wanted != "mma", mma = decode && wanted != "wgmma";
+  }
 };
+
+/// A launch of so many CTAs needs them to fit 31 bits.
+inline void check_ctas(const char* op, std::int64_t ctas) {
+  check(ctas <= std::numeric_limits<std::int32_t>::max(), op, "expected fewer than 2^31 tiles of rows, got ", ctas);
+}
 
 /// Does every row of `o` start at a multiple of 16 bytes, with adjacent columns and, for half types, whole vectors of them?
 inline bool vectorizable(const Operand& o, int batch_dims, std::int64_t columns, std::int64_t item) {

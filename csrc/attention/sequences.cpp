@@ -3,12 +3,24 @@
 #include "attention/sequences.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "torch/precision.h"
 #include "torch/register.h"
 
 namespace xgemm {
+
+attention::Result attention::empty_result(const SequenceCall& c, bool want_lse) {
+  Shape shape(c.query.sizes.begin(), c.query.sizes.end());
+  shape.back() = c.dv;
+  Result r{.output = empty(shape, c.query.dtype, c.query), .lse = {}};
+  if (want_lse) {
+    shape.resize(shape.size() - 2);
+    shape.insert(shape.end() - 1, c.heads);
+    r.lse = empty(shape, accumulator(c.query.dtype), c.query);
+  }
+  return r;
+}
+
 namespace {
 
 using attention::kMaxHeadSize;
@@ -81,7 +93,7 @@ void check_common(Checked& checked, const char* op, const Tensor& query, const c
   attention::check_window(op, o.window);
   c.left = o.window[0], c.right = o.is_causal ? 0 : o.window[1];
   c.scale = attention::checked_scale(c.query, o.scale, o.softcap), c.softcap = o.softcap;
-  c.precision = parse_precision(op, o.precision);
+  parse_precision(op, o.precision);  // a check alone: fp32 takes CUDA cores here, whatever it is
   if (o.sinks) {
     c.sinks = attention::checked_sinks(c.query, *o.sinks);
     check(c.sinks->dim() == 1 && c.sinks->size(0) == c.heads, op, "expected sinks of shape ", to_string(Shape{c.heads}),
@@ -167,57 +179,36 @@ Result run(const SequenceCall& call, bool want_lse) {
   return attention::sequences_cpu(call, want_lse);
 }
 
-Tensor attention_varlen_op(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q,
-                           const OptionalTensor& cu_seq_k, std::int64_t max_q, std::int64_t max_k, std::optional<double> scale,
-                           bool is_causal, const std::vector<std::int64_t>& window, double softcap, const OptionalTensor& sinks,
-                           const OptionalTensor& seqused_k, const OptionalTensor& block_table, const Text& precision) {
+template <bool kLse>
+attention::Returned<kLse> attention_varlen_op(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q,
+                                              const OptionalTensor& cu_seq_k, std::int64_t max_q, std::int64_t max_k,
+                                              std::optional<double> scale, bool is_causal,
+                                              const std::vector<std::int64_t>& window, double softcap,
+                                              const OptionalTensor& sinks, const OptionalTensor& seqused_k,
+                                              const OptionalTensor& block_table, const Text& precision) {
   Checked checked;
-  check_varlen(checked, "attention_varlen", query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, seqused_k,
-               {scale, is_causal, window, softcap, sinks, block_table, precision});
-  return run(checked.call, false).output;
+  check_varlen(checked, kLse ? "attention_varlen_lse" : "attention_varlen", query, key, value, cu_seq_q, cu_seq_k, max_q, max_k,
+               seqused_k, {scale, is_causal, window, softcap, sinks, block_table, precision});
+  return attention::returned<kLse>(run(checked.call, kLse));
 }
 
-std::tuple<Tensor, Tensor> attention_varlen_lse_op(const Tensor& query, const Tensor& key, const Tensor& value,
-                                                   const Tensor& cu_seq_q, const OptionalTensor& cu_seq_k, std::int64_t max_q,
-                                                   std::int64_t max_k, std::optional<double> scale, bool is_causal,
-                                                   const std::vector<std::int64_t>& window, double softcap,
-                                                   const OptionalTensor& sinks, const OptionalTensor& seqused_k,
-                                                   const OptionalTensor& block_table, const Text& precision) {
+template <bool kLse>
+attention::Returned<kLse> attention_with_cache_op(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache,
+                                                  const Tensor& cache_seqlens, const OptionalTensor& key,
+                                                  const OptionalTensor& value, const OptionalTensor& block_table,
+                                                  std::optional<double> scale, bool is_causal,
+                                                  const std::vector<std::int64_t>& window, double softcap,
+                                                  const OptionalTensor& sinks, const Text& precision) {
   Checked checked;
-  check_varlen(checked, "attention_varlen_lse", query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, seqused_k,
-               {scale, is_causal, window, softcap, sinks, block_table, precision});
-  const Result r = run(checked.call, true);
-  return {r.output, *r.lse};
+  check_cache(checked, kLse ? "attention_with_cache_lse" : "attention_with_cache", query, key_cache, value_cache, cache_seqlens,
+              key, value, {scale, is_causal, window, softcap, sinks, block_table, precision});
+  return attention::returned<kLse>(run(checked.call, kLse));
 }
 
-Tensor attention_with_cache_op(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache,
-                               const Tensor& cache_seqlens, const OptionalTensor& key, const OptionalTensor& value,
-                               const OptionalTensor& block_table, std::optional<double> scale, bool is_causal,
-                               const std::vector<std::int64_t>& window, double softcap, const OptionalTensor& sinks,
-                               const Text& precision) {
-  Checked checked;
-  check_cache(checked, "attention_with_cache", query, key_cache, value_cache, cache_seqlens, key, value,
-              {scale, is_causal, window, softcap, sinks, block_table, precision});
-  return run(checked.call, false).output;
-}
-
-std::tuple<Tensor, Tensor> attention_with_cache_lse_op(const Tensor& query, const Tensor& key_cache, const Tensor& value_cache,
-                                                       const Tensor& cache_seqlens, const OptionalTensor& key,
-                                                       const OptionalTensor& value, const OptionalTensor& block_table,
-                                                       std::optional<double> scale, bool is_causal,
-                                                       const std::vector<std::int64_t>& window, double softcap,
-                                                       const OptionalTensor& sinks, const Text& precision) {
-  Checked checked;
-  check_cache(checked, "attention_with_cache_lse", query, key_cache, value_cache, cache_seqlens, key, value,
-              {scale, is_causal, window, softcap, sinks, block_table, precision});
-  const Result r = run(checked.call, true);
-  return {r.output, *r.lse};
-}
-
-XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_varlen, attention_varlen_op);
-XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_varlen_lse, attention_varlen_lse_op);
-XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_with_cache, attention_with_cache_op);
-XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_with_cache_lse, attention_with_cache_lse_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_varlen, attention_varlen_op<false>);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_varlen_lse, attention_varlen_op<true>);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_with_cache, attention_with_cache_op<false>);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_with_cache_lse, attention_with_cache_op<true>);
 
 }  // namespace
 }  // namespace xgemm

@@ -18,11 +18,11 @@ struct SequenceCall {
   std::int64_t heads, key_heads, d, dv;
   std::int64_t left, right;  ///< the window around the diagonal; -1: no limit. is_causal has made `right` 0
   double scale, softcap;
-  Precision precision;
 };
 
-/// Output as the query with D -> Dv, contiguous; log-sum-exp (heads, rows), or (sequences, heads, max_q) of a query that is not
-/// packed, in fp32 (fp64 for fp64), -inf for a row that sees no key; empty unless asked for.
+/// Uninitialised, or computed: output as the query with D -> Dv, contiguous; log-sum-exp (heads, rows), or (sequences, heads,
+/// max_q) of a query that is not packed, in fp32 (fp64 for fp64), -inf for a row that sees no key; empty unless asked for.
+Result empty_result(const SequenceCall& call, bool want_lse);
 Result sequences_cpu(const SequenceCall& call, bool want_lse);
 Result sequences_cuda(const SequenceCall& call, bool want_lse);
 

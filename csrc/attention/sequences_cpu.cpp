@@ -91,13 +91,8 @@ Result sequences_cpu(const SequenceCall& c, bool want_lse) {
   for (std::int64_t i = 0; i < c.sequences; ++i) spans.push_back(span_of(c, i)), rows += spans.back().queries;
 
   const bool packed = c.query_offsets.has_value();
-  Shape shape(c.query.sizes.begin(), c.query.sizes.end());
-  shape.back() = c.dv;
-  Result all{.output = empty(shape, c.query.dtype, c.query), .lse = {}};
+  Result all = empty_result(c, want_lse);
   const std::int64_t total = packed ? c.query.size(0) : c.sequences * c.max_q;
-  if (want_lse)
-    all.lse = empty(packed ? Shape{c.heads, total} : Shape{c.sequences, c.heads, c.max_q},
-                    c.query.dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float, c.query);
   if (rows < total) {  // those of no sequence
     torch::stable::fill_(all.output, 0);
     if (all.lse) torch::stable::fill_(*all.lse, -std::numeric_limits<double>::infinity());

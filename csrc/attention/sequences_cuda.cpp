@@ -5,7 +5,7 @@
 #include "attention/mma/launch.h"
 #include "attention/sequences.h"
 #include "attention/simt/launch.h"
-#include "attention/tiles/append.h"
+#include "attention/tiles/instances.h"
 #include "attention/tiles/problem.h"
 #include "attention/wgmma/launch.h"
 #include "device/integer.h"
@@ -61,17 +61,11 @@ void append(const SequenceCall& c, const Sequences& s, std::int64_t item, cudaSt
     const Operand from = operand(*views[i][0], false, 1), to = operand(*views[i][1], false, 1);
     const std::int64_t columns = views[i][0]->size(-1) / width;
     const auto column = [&](const Operand& x) { return vectors ? 1 : x.column; };
-    a.operands[i] = {from.data,
-                     const_cast<void*>(to.data),
-                     from.batch[0] / width,
-                     from.row / width,
-                     from.batch[1] / width,
-                     column(from),
-                     to.batch[0] / width,
-                     to.row / width,
-                     to.batch[1] / width,
-                     column(to),
-                     Divider::of(std::max<std::int64_t>(columns, 1))};
+    AppendArguments::Operand& x = a.operands[i];
+    x.from = from.data, x.to = const_cast<void*>(to.data), x.columns = Divider::of(std::max<std::int64_t>(columns, 1));
+    x.from_outer = from.batch[0] / width, x.from_row = from.row / width, x.from_head = from.batch[1] / width;
+    x.to_outer = to.batch[0] / width, x.to_row = to.row / width, x.to_head = to.batch[1] / width;
+    x.from_column = column(from), x.to_column = column(to);
     a.words[i] = c.sequences * s.appended * c.key_heads * columns;
   }
   if (a.words[0] + a.words[1] > 0) launch_append(a, static_cast<int>(width * item), stream);
@@ -104,7 +98,7 @@ Arguments arguments_of(const SequenceCall& c, const Sequences& s, const Result& 
 }
 
 /// False if no tensor-core kernel takes the call.
-bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& a, const Sequences& s, const TensorCores& cores) {
+bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& a, const Sequences& s, const Families& families) {
   const DeviceProperties& gpu = scope.properties();
   Problem problem = sequence_problem(tile_problem(a), s);
   problem.sm_count = gpu.sm_count, problem.batch_invariant = batch_invariant();
@@ -117,19 +111,18 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& a, const Se
   };
   const bool few = problem.sq * problem.group <= kMmaRows && !problem.batch_invariant;
   // In batch-invariant mode packed keys have the order of additions of pages, which wgmma/ does not read.
-  if (cores.wgmma && !few && !problem.batch_invariant)
+  if (families.wgmma && !few && !problem.batch_invariant)
     if (const std::optional<SequencePlan> plan = plan_wgmma_sequences(problem, s); plan && launch(*plan, true)) return true;
-  if (!cores.mma) return false;
+  if (!families.mma) return false;
   const std::optional<SequencePlan> plan = plan_mma_sequences(problem, s, static_cast<std::int64_t>(gpu.smem_per_block));
   return plan && launch(*plan, false);
 }
 
 void launch_on_cuda_cores(const CudaScope& scope, const Arguments& a, const Sequences& s, const TensorView& like) {
-  const SimtSequencePlan plan = plan_simt_sequences(a, s);
-  check(plan.tiles.blocks <= std::numeric_limits<std::int32_t>::max(), like.op, "expected fewer than 2^31 tiles of rows, got ",
-        plan.tiles.blocks);
+  const SimtPlan plan = plan_simt_sequences(a, s);
+  check_ctas(like.op, plan.blocks);
   std::optional<Tensor> memory;
-  if (plan.memory_bytes > 0) memory = workspace(static_cast<std::size_t>(plan.memory_bytes), like);
+  if (plan.partials > 0) memory = workspace(static_cast<std::size_t>(plan.partial_bytes(a.total_rows())), like);
   launch_simt(plan, a, s, memory ? memory->data_ptr() : nullptr, scope.stream());
 }
 
@@ -140,21 +133,14 @@ Result sequences_cuda(const SequenceCall& c, bool want_lse) {
   check(std::max(c.d, c.dv) <= kMostColumns, c.query.op, "expected head sizes of up to ", kMostColumns, " on CUDA, got ",
         std::max(c.d, c.dv));
   const CudaScope scope(c.query);
-  const TensorCores cores(scope.properties(), wanted_plan(c.query.op));
-  Shape shape(c.query.sizes.begin(), c.query.sizes.end());
-  shape.back() = c.dv;
-  Result r{.output = empty(shape, c.query.dtype, c.query), .lse = {}};
-  if (want_lse) {
-    Shape rows(shape.begin(), shape.end() - 2);
-    rows.insert(rows.end() - 1, c.heads);
-    r.lse = empty(rows, c.query.dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float, c.query);
-  }
+  const Families families(scope.properties(), c.query.op);
+  Result r = empty_result(c, want_lse);
   const auto item = static_cast<std::int64_t>(size_of(to_dtype(c.query.dtype)));
   const Sequences s = sequences_of(c);
   if (c.new_key && c.sequences * s.appended > 0) append(c, s, item, scope.stream()), scope.check_launch();
   if (c.sequences * c.max_q * c.heads == 0 || (c.dv == 0 && !want_lse)) return r;
   const Arguments a = arguments_of(c, s, r, item);
-  if (!(item == 2 && c.d * c.dv > 0 && launch_on_tensor_cores(scope, a, s, cores))) launch_on_cuda_cores(scope, a, s, c.query);
+  if (!(item == 2 && c.d * c.dv > 0 && launch_on_tensor_cores(scope, a, s, families))) launch_on_cuda_cores(scope, a, s, c.query);
   scope.check_launch();
   return r;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "device/dtype.h"
 
@@ -89,6 +90,27 @@ template <class T>
 struct Type {
   using type = T;
 };
+
+/// Calls f(std::integral_constant<int, i>{}) with i = `index`, if it is under kCount.
+template <int kCount, class F>
+void with_index(int index, const F& f) {
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
+    ((index == kIndex ? f(std::integral_constant<int, kIndex>{}) : void()), ...);
+  }(std::make_integer_sequence<int, kCount>{});
+}
+
+/// In kernels: calls f(Type<T>{}) for a dtype that is computed in Acc: f64 in double, f32 and half types in float.
+template <class Acc = float, class F>
+__device__ __forceinline__ void with_element_type(DType dtype, F&& f) {
+  if constexpr (std::is_same_v<Acc, double>)
+    f(Type<double>{});
+  else if (dtype == DType::f32)
+    f(Type<float>{});
+  else if (dtype == DType::f16)
+    f(Type<half>{});
+  else
+    f(Type<bf16>{});
+}
 
 /// Calls f(Type<T>{}) with the C++ type of a floating DType.
 template <class F>

@@ -35,6 +35,18 @@ __device__ __forceinline__ void store_vector(T* p, const Vector<T, N>& v) {
   *reinterpret_cast<Vector<T, N>*>(p) = v;
 }
 
+/// Stores neighbours of a row of so many columns from `column` on: those in bounds. Rows of whole vectors are aligned to vectors.
+template <class T, int N>
+__device__ __forceinline__ void store_columns(T* row, int column, int columns, const Vector<T, N>& v) {
+  if (columns % N == 0) {
+    if (column < columns) store_vector(row + column, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (column + i < columns) row[column + i] = v[i];
+  }
+}
+
 /// Host and device: may `p` be accessed `bytes` at a time?
 __host__ __device__ __forceinline__ bool is_aligned(const void* p, int bytes) {
   return reinterpret_cast<std::uintptr_t>(p) % static_cast<unsigned>(bytes) == 0;

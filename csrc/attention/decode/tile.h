@@ -1,4 +1,4 @@
-// The tiles of the decoding kernel (kernel.cuh), a row of named constants each. Host and device code.
+// The tiles of the decoding kernel (kernel.cu), a row of named constants each. Host and device code.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,7 +9,7 @@ inline constexpr int kDecodeWarps = 4, kDecodeThreads = 32 * kDecodeWarps;
 inline constexpr int kDecodeSlotBytes = 8192;  ///< the keys, or the values, of one step of a warp
 inline constexpr int kDecodeKeyLanes = 8;      ///< keys that a warp multiplies at a time; four lanes share a key
 
-/// The constants of one instantiation of kernel.cuh.
+/// The constants of one instantiation of kernel.cu.
 struct DecodeTile {
   int head_size;  ///< largest D and Dv
   int rows;       ///< packed query rows

@@ -4,7 +4,7 @@
 // columns; exchanges within four lanes then leave each lane the scores of its keys and of a quarter of the rows (Scores).
 // Outputs: a lane has 4 columns, or twice 4, of all rows; at head size 64 each half of the warp takes every second key.
 #pragma once
-#include "attention/decode/arguments.h"
+#include "attention/arguments.h"
 #include "attention/decode/tile.h"
 #include "attention/simt/rows.cuh"
 #include "attention/simt/softmax.cuh"
@@ -12,6 +12,18 @@
 #include "device/warp.cuh"
 
 namespace xgemm::attention {
+
+/// `parallel`, `failed` and the partial results of Arguments are not used.
+struct DecodeArguments : Arguments {
+  int split_keys = 0;
+  /// Partial results, unnormalised: outputs (row, split, head size of the tile), then maximum and sum (row, split).
+  float* partials = nullptr;
+};
+
+/// The index of the results of output row `row` and split `split`, counted from the first one.
+__host__ __device__ inline std::int64_t partial_place(const DecodeArguments& a, std::int64_t row, int split) {
+  return row * a.splits + split;
+}
 
 /// A packed row in shared memory.
 struct DecodeRow {

@@ -10,11 +10,9 @@
 // With one part a product is Qhi Khi, Phi Vhi alone.
 #pragma once
 #include "attention/fp16_split/arguments.h"
-#include "attention/fp16_split/mask.cuh"
-#include "attention/fp16_split/schedule.cuh"
 #include "attention/fp16_split/shared.cuh"
 #include "attention/fp16_split/softmax.cuh"
-#include "attention/fp16_split/splits.cuh"
+#include "attention/tiles/mask.cuh"
 #include "attention/wgmma/consumer.cuh"
 #include "device/ptx/bulk_copy.cuh"
 #include "device/ptx/named_barrier.cuh"
@@ -31,7 +29,8 @@ struct SplitConsumer {
   static constexpr bool kMaskByQuarters = kMasking == Masking::additive && kTile.value_size > 64;
   /// Queries are released after the last scores, not after the last values, if there are registers to detect the last tile.
   static constexpr bool kReleasesEarly = kMasking == Masking::edges && kTile.value_size <= 128;
-  using Mask = SplitMask<kMaskByQuarters ? kKeys / 4 : kKeys, kMasking>;
+  using Mask = std::conditional_t<kMasking == Masking::additive, AdditiveMask<kMaskByQuarters ? kKeys / 4 : kKeys>,
+                                  TileMask<kKeys, kMasking>>;
 
   const SplitArguments& g;
   const S shared;
@@ -245,13 +244,7 @@ struct SplitConsumer {
         Vector<float, 2> output;  // 0 if the row sees no key
 #pragma unroll
         for (int c = 0; c < 2; ++c) output[c] = sum == 0.f ? 0.f : outputs[4 * j + 2 * h + c] * inverse;
-        if (g.dv % 2 == 0) {
-          if (column < g.dv) store_vector(to + column, output);
-        } else {
-#pragma unroll
-          for (int c = 0; c < 2; ++c)
-            if (column + c < g.dv) to[column + c] = output[c];
-        }
+        store_columns(to, column, g.dv, output);
       }
     }
   }

@@ -3,21 +3,16 @@
 #include <cuda_runtime.h>
 
 #include "attention/arguments.h"
+#include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/tile.h"
 #include "attention/tiles/plan.h"
 
 namespace xgemm::attention {
 
-/// Offsets in the workspace, in bytes.
 struct SplitPlan {
-  int parts;  ///< of a number: 2, for fp32's accuracy, or 1, for TF32's
-  Plan rows;  ///< tiles of rows and splits of keys
-  struct Parts {
-    std::int64_t parts, scales, status;
-    std::int64_t batches, rows, blocks, padded;  ///< the operand's own batches; rows and blocks of rows of each; padded columns
-  };
-  Parts query, key, value;
-  std::int64_t failed, memory, bytes;  ///< `memory`: of the attention kernel; `bytes`: the whole size
+  int parts;               ///< of a number: 2, for fp32's accuracy, or 1, for TF32's
+  Plan rows;               ///< tiles of rows and splits of keys
+  std::int64_t bytes = 0;  ///< of the workspace
 
   int tile() const { return static_cast<int>(&rows.info() - kSplitTiles.data()); }  ///< index into kSplitTiles
 };
@@ -25,10 +20,14 @@ struct SplitPlan {
 /// Nothing if the kernel does not take the call; the caller checks for sm_90. `parts`: per number, 2 or 1.
 std::optional<SplitPlan> plan_fp16_split(const Arguments& arguments, int sm_count, int parts);
 
-/// `counters`: plan.rows.counter_bytes() of zeros, zeros again afterwards; `workspace`: plan.bytes, uninitialised. Returns
-/// Arguments::failed, a word per batch in the workspace: the kernel on CUDA cores computes the batches that the parts cannot
-/// represent. Null if the driver makes no tensor maps: nothing was launched.
-const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& arguments, void* counters, void* workspace,
-                                  cudaStream_t stream);
+/// `workspace`: plan.bytes, uninitialised. Returns Arguments::failed, a word per batch in the workspace: the kernel on CUDA cores
+/// computes the batches that the parts cannot represent. Null if the driver makes no tensor maps: nothing was launched.
+const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& arguments, void* workspace, cudaStream_t stream);
+
+/// kernel.cu and split.cuh, for a tile of kSplitTiles.
+void launch_split_tile(int tile, Masking masking, const SplitArguments& arguments, int ctas, cudaStream_t stream);
+void launch_split_operands(int tile, const SplitOperands& operands, cudaStream_t stream);
+/// merge.cu, for so many rows in memory. `natural_units`: the units of scores with an additive mask.
+void launch_split_merge(bool natural_units, const SplitArguments& arguments, std::int64_t rows, cudaStream_t stream);
 
 }  // namespace xgemm::attention

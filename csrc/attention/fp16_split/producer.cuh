@@ -1,7 +1,6 @@
 // The producer: one warp that loads the parts of queries, keys and values, and the scales of keys and values, to shared memory.
 #pragma once
 #include "attention/fp16_split/arguments.h"
-#include "attention/fp16_split/schedule.cuh"
 #include "attention/fp16_split/shared.cuh"
 #include "attention/fp16_split/split.cuh"
 #include "attention/wgmma/producer.cuh"

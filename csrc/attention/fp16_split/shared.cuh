@@ -1,4 +1,4 @@
-// Shared memory of kernel.cuh and the layout of its operands.
+// Shared memory of kernel.cu and the layout of its operands.
 #pragma once
 #include "attention/fp16_split/tile.h"
 #include "attention/wgmma/shared.cuh"

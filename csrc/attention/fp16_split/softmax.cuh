@@ -22,7 +22,17 @@ __device__ __forceinline__ float query_scale(const SplitArguments& g, const RowT
   return __ldcg(g.query_scales + (static_cast<std::int64_t>(batch) * g.sq + position) * group + head);
 }
 
-/// softmax_weight() times 2^15.
+/// The softmax's factor of a packed row's scores: in natural units, or (log2) in units of log2. Additive masks have been added
+/// in natural units.
+template <Masking kMasking>
+__device__ __forceinline__ float softmax_scale(const SplitArguments& g, const RowTile& tile, int row, bool log2) {
+  if constexpr (kMasking == Masking::additive)
+    return log2 ? kLog2E : 1.f;
+  else
+    return query_scale(g, tile, row) * ((log2 ? g.scale_log2 : g.score_scale) * g.correction);
+}
+
+/// The weight of a score, times 2^15.
 template <int kParts>
 __device__ __forceinline__ float scaled_weight(float score, float base, float scale) {
   if constexpr (kParts == 2)

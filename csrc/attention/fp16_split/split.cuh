@@ -13,7 +13,7 @@
 // and keys that are dense at the same columns: shares of 9/8 together, unless nothing is lossy at all (the bound:
 // fp16_split/split.cuh of matmul).
 #pragma once
-#include "attention/fp16_split/arguments.h"
+#include "attention/fp16_split/softmax.cuh"
 #include "attention/fp16_split/tile.h"
 #include "device/numeric.cuh"
 #include "device/ptx/grid.cuh"
@@ -61,12 +61,7 @@ __device__ __forceinline__ unsigned count_element(float x, float scaled, const S
 __device__ __forceinline__ SplitPieces split_four(const float (&scaled)[4]) {
   SplitPieces pieces;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const __half2 high = __floats2half2_rn(scaled[2 * i], scaled[2 * i + 1]);
-    const float2 back = __half22float2(high);
-    const __half2 low = __floats2half2_rn(scaled[2 * i] - back.x, scaled[2 * i + 1] - back.y);
-    pieces.high[i] = reinterpret_cast<const std::uint32_t&>(high), pieces.low[i] = reinterpret_cast<const std::uint32_t&>(low);
-  }
+  for (int i = 0; i < 2; ++i) split_pair(scaled[2 * i], scaled[2 * i + 1], pieces.high[i], pieces.low[i]);
   return pieces;
 }
 __device__ __forceinline__ float smallest_of(const float (&scaled)[4]) {

@@ -1,4 +1,4 @@
-// The tiles of fp32 attention by fp16 parts (kernel.cuh).
+// The tiles of fp32 attention by fp16 parts (kernel.cu).
 #pragma once
 #include <algorithm>
 #include <array>
@@ -11,16 +11,16 @@ namespace xgemm::attention {
 /// `stages`: slots of one ring that keys and values share; a slot holds one part, high or low, of a tile of either.
 inline constexpr std::array kSplitTiles = {
     // Two parts
-    Tile{.head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 8},    // 0
-    Tile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 5},  // 1
+    Tile{.head_size = 64, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 8},   // 0
+    Tile{.head_size = 128, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 5},  // 1
     // 2: half of the keys; with all, scores, weights and 128 outputs would not fit the registers
-    Tile{.head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 3},
+    Tile{.head_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 3},
     // One part
     // 3, 4: exponentials take as long as products: three warpgroups, except with an additive mask, which takes registers
-    Tile{.head_size = 64, .value_size = 64, .consumers = 3, .keys = 128, .query_slots = 1, .stages = 8, .additive = false},
-    Tile{.head_size = 64, .value_size = 64, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 8, .others = false},
-    Tile{.head_size = 128, .value_size = 128, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 6},  // 5
-    Tile{.head_size = 256, .value_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 4},   // 6
+    Tile{.head_size = 64, .consumers = 3, .keys = 128, .query_slots = 1, .stages = 8, .additive = false},
+    Tile{.head_size = 64, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 8, .others = false},
+    Tile{.head_size = 128, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 6},  // 5
+    Tile{.head_size = 256, .consumers = 2, .keys = 64, .query_slots = 1, .stages = 4},   // 6
 };
 inline constexpr int kFirstOfOnePart = 3;
 constexpr int split_parts(int tile) { return tile < kFirstOfOnePart ? 2 : 1; }

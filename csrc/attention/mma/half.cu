@@ -3,13 +3,8 @@
 
 namespace xgemm::attention {
 
-void launch_mma_half(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream) {
-  (masked ? launch_mma_tile<half, Masking::additive> : launch_mma_tile<half, Masking::edges>)(tile, arguments, ctas, stream);
-}
-
-void launch_many_rows_half(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream) {
-  (masked ? launch_many_rows_tile<half, Masking::additive> : launch_many_rows_tile<half, Masking::edges>)(tile, arguments, ctas,
-                                                                                                          stream);
+void launch_mma_half(bool few, int tile, bool masked, const MmaArguments& g, unsigned ctas, cudaStream_t stream) {
+  (masked ? launch_mma_tile<half, Masking::additive> : launch_mma_tile<half, Masking::edges>)(few, tile, g, ctas, stream);
 }
 
 }  // namespace xgemm::attention

@@ -7,9 +7,8 @@ namespace xgemm::attention {
 
 namespace {
 
-void fill_mma_arguments(MmaArguments& g, const Plan& plan, const Arguments& a, void* counters, void* memory,
-                        cudaStream_t stream) {
-  fill_arguments(g, plan, a, counters, memory, stream);
+void fill_mma_arguments(MmaArguments& g, const Plan& plan, const Arguments& a, void* memory, cudaStream_t stream) {
+  fill_arguments(g, plan, a, memory, stream);
   const auto operand = [&](const Operand& x) {
     return MmaArguments::Operand{x.data, batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row, 0, 0, false};
   };
@@ -19,21 +18,20 @@ void fill_mma_arguments(MmaArguments& g, const Plan& plan, const Arguments& a, v
 
 }  // namespace
 
-void launch_mma(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+void launch_mma(const Plan& plan, const Arguments& a, void* memory, cudaStream_t stream) {
   MmaArguments g{};
-  fill_mma_arguments(g, plan, a, counters, memory, stream);
+  fill_mma_arguments(g, plan, a, memory, stream);
   g.alone = plan.alone;
   if (plan.masking != Masking::edges) g.mask_rows = own_row_masks(a, plan.packed), g.mask_vector = has_mask_vectors(a);
-  const bool few = plan.table.data() == kMmaTiles.data();
-  const auto launch =
-      a.dtype == DType::f16 ? (few ? launch_mma_half : launch_many_rows_half) : (few ? launch_mma_bf16 : launch_many_rows_bf16);
-  launch(plan.tile, plan.masking != Masking::edges, g, static_cast<unsigned>(plan.items()), stream);
+  (a.dtype == DType::f16 ? launch_mma_half : launch_mma_bf16)(plan.table.data() == kMmaTiles.data(), plan.tile,
+                                                              plan.masking != Masking::edges, g,
+                                                              static_cast<unsigned>(plan.items()), stream);
   if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
 }
 
 void launch_mma(const SequencePlan& plan, const Arguments& a, const Sequences& sequences, void* memory, cudaStream_t stream) {
   WithSequences<MmaArguments> g{};
-  fill_mma_arguments(g, plan.tiles, a, nullptr, memory, stream);
+  fill_mma_arguments(g, plan.tiles, a, memory, stream);
   const auto set_strides = [&](MmaArguments::Operand& to, const Operand& x) {
     to.outer = sequences.key_offsets == nullptr ? x.batch[0] : 0;  // whatever the number of sequences
     to.outer_bytes = static_cast<std::uint32_t>(2 * to.outer), to.row_bytes = static_cast<std::uint32_t>(2 * x.row);

@@ -8,20 +8,18 @@
 
 namespace xgemm::attention {
 
-/// `problem`, `counters` and `memory` as for launch_wgmma(): tile_problem(), plan.counter_bytes() zeros, plan.memory_bytes().
-void launch_mma(const Plan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
+/// `memory` as in fill_arguments().
+void launch_mma(const Plan& plan, const Arguments& arguments, void* memory, cudaStream_t stream);
 /// The same of sequences: plan_sequences(); `sequences` with all their fields, and Arguments whose two batch dims are sequences
 /// (or 1, if queries are packed) and key heads, and whose rows and keys are those of a batch of query and key (all of them if
 /// packed; keys of a page). `memory`: plan.memory_bytes().
 void launch_mma(const SequencePlan& plan, const Arguments& arguments, const Sequences& sequences, void* memory,
                 cudaStream_t stream);
 
-/// The instantiations of kernel.cuh and many_rows.cuh. `masked`: with a boolean or additive mask.
-void launch_mma_half(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
-void launch_mma_bf16(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
-void launch_many_rows_half(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
-void launch_many_rows_bf16(int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
-/// The same for sequences. `few`: kernel.cuh's tile, not many_rows.cuh's.
+/// The instantiations of kernel.cuh (`few` rows) and many_rows.cuh. `masked`: with a boolean or additive mask.
+void launch_mma_half(bool few, int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
+void launch_mma_bf16(bool few, int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
+/// The same for sequences.
 void launch_mma_sequences_half(bool few, int tile, const WithSequences<MmaArguments>& arguments, unsigned ctas,
                                cudaStream_t stream);
 void launch_mma_sequences_bf16(bool few, int tile, const WithSequences<MmaArguments>& arguments, unsigned ctas,

@@ -3,7 +3,6 @@
 #include "attention/mma/copies.cuh"
 #include "attention/tiles/finish.cuh"
 #include "attention/tiles/softmax.cuh"
-#include "attention/tiles/splits.cuh"
 #include "device/ptx/mbarrier.cuh"
 #include "device/ptx/mma.cuh"
 

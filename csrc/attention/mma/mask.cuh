@@ -32,14 +32,7 @@ struct SplitMask<kKeys, Masking::additive> {
     __shared__ unsigned effects[2][kMmaWarps];
     bits = memory;
     const auto look = [&](auto type) { look_at<typename decltype(type)::type>(g, tile, memory); };
-    if (g.mask.dtype == DType::boolean)
-      look(Type<unsigned char>{});
-    else if (g.mask.dtype == DType::f32)
-      look(Type<float>{});
-    else if (g.mask.dtype == DType::f16)
-      look(Type<half>{});
-    else
-      look(Type<bf16>{});
+    g.mask.dtype == DType::boolean ? look(Type<unsigned char>{}) : with_element_type(g.mask.dtype, look);
     const auto join = [](unsigned a, unsigned b) { return a | b; };
     const unsigned of_warp[2] = {warp_reduce(seen, join), warp_reduce(mixed, join)};
     const int warp = static_cast<int>(threadIdx.x) / 32;

@@ -3,10 +3,8 @@
 
 namespace xgemm::attention {
 
-void launch_mma_sequences_bf16(bool few, int tile, const WithSequences<MmaArguments>& arguments, unsigned ctas,
-                               cudaStream_t stream) {
-  (few ? launch_mma_tile<bf16, Masking::sequences> : launch_many_rows_tile<bf16, Masking::sequences>)(tile, arguments, ctas,
-                                                                                                      stream);
+void launch_mma_sequences_bf16(bool few, int tile, const WithSequences<MmaArguments>& g, unsigned ctas, cudaStream_t stream) {
+  launch_mma_tile<bf16, Masking::sequences>(few, tile, g, ctas, stream);
 }
 
 }  // namespace xgemm::attention

@@ -3,10 +3,8 @@
 
 namespace xgemm::attention {
 
-void launch_mma_sequences_half(bool few, int tile, const WithSequences<MmaArguments>& arguments, unsigned ctas,
-                               cudaStream_t stream) {
-  (few ? launch_mma_tile<half, Masking::sequences> : launch_many_rows_tile<half, Masking::sequences>)(tile, arguments, ctas,
-                                                                                                      stream);
+void launch_mma_sequences_half(bool few, int tile, const WithSequences<MmaArguments>& g, unsigned ctas, cudaStream_t stream) {
+  launch_mma_tile<half, Masking::sequences>(few, tile, g, ctas, stream);
 }
 
 }  // namespace xgemm::attention

@@ -11,33 +11,17 @@ inline constexpr int kMmaWarps = 4, kMmaThreads = 32 * kMmaWarps;
 inline constexpr int kMmaMaskTiles = 32;  ///< most tiles of keys of a split with a mask: bits of a word
 inline constexpr int kMmaUnitKeys = 16;   ///< keys of one step of a warp's online softmax
 
-/// `keys`: of one stage, 32 KB of keys and values. Two CTAs per SM have 128 KB in flight; 40 KB reach 4.8 TB/s.
-inline constexpr std::array kMmaTiles = {
-    Tile{.head_size = 64,
-         .value_size = 64,
-         .consumers = 1,
-         .keys = 128,
-         .query_slots = 0,
-         .stages = 3,
-         .ctas = 2,
-         .sequences = true},
-    Tile{.head_size = 128,
-         .value_size = 128,
-         .consumers = 1,
-         .keys = 64,
-         .query_slots = 0,
-         .stages = 3,
-         .ctas = 2,
-         .sequences = true},
-    Tile{.head_size = 256,
-         .value_size = 256,
-         .consumers = 1,
-         .keys = 32,
-         .query_slots = 0,
-         .stages = 3,
-         .ctas = 2,
-         .sequences = true},
-};
+/// 32 KB of keys and values a stage. Two CTAs per SM have 128 KB in flight; 40 KB reach 4.8 TB/s.
+constexpr Tile few_rows_tile(int head_size) {
+  return {.head_size = head_size,
+          .consumers = 1,
+          .keys = 8192 / head_size,
+          .query_slots = 0,
+          .stages = 3,
+          .ctas = 2,
+          .sequences = true};
+}
+inline constexpr std::array kMmaTiles = {few_rows_tile(64), few_rows_tile(128), few_rows_tile(256)};
 
 constexpr int mma_stage_bytes(const Tile& tile) { return tile.key_bytes() + tile.value_bytes(); }
 /// Queries are in shared memory if registers cannot hold them beside the outputs and a mask.

@@ -30,13 +30,7 @@ __device__ __forceinline__ void store_row(const Acc (&output)[kColumns], T* to, 
     Vector<T, kChunk> o;
 #pragma unroll
     for (int x = 0; x < kChunk; ++x) o[x] = convert<T>(normalised(output[c + x], sum, inverse));
-    if (dv % kChunk == 0) {
-      if (column < dv) store_vector(to + column, o);
-    } else {
-#pragma unroll
-      for (int x = 0; x < kChunk; ++x)
-        if (column + x < dv) to[column + x] = o[x];
-    }
+    store_columns(to, column, dv, o);
   }
 }
 

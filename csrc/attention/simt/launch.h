@@ -15,21 +15,17 @@ struct SimtArguments : Arguments {
   std::int64_t page_steps[2] = {};  ///< from a page of keys, and of values, to the next
 };
 
-/// Launches kSimtTiles[plan.tile] and, if blocks split the keys, the merge.
-void launch_simt(const SimtPlan& plan, const Arguments& arguments, cudaStream_t stream);
+/// Launches kSimtTiles[plan.tile] and, if blocks split the keys, the merge. `partials`: plan.partial_bytes() for
+/// arguments.total_rows(), uninitialised.
+void launch_simt(const SimtPlan& plan, const Arguments& arguments, void* partials, cudaStream_t stream);
 
-// Its parts, one source file per family of tiles, so that they compile in parallel.
-void launch_many_rows(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream);
-void launch_few_rows(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream);
+// Its parts, a source file each, so that they compile in parallel.
+void launch_fp32(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream);
 void launch_fp64(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream);
 
-/// Sequences: their plan; their launch with the Arguments of mma/launch.h and plan.memory_bytes of `memory`.
-struct SimtSequencePlan {
-  SimtPlan tiles;
-  std::int64_t memory_bytes = 0;
-};
-SimtSequencePlan plan_simt_sequences(const Arguments& arguments, const Sequences& sequences);
-void launch_simt(const SimtSequencePlan& plan, const Arguments& arguments, const Sequences& sequences, void* memory,
+/// The same of sequences, with the Arguments of mma/launch.h.
+SimtPlan plan_simt_sequences(const Arguments& arguments, const Sequences& sequences);
+void launch_simt(const SimtPlan& plan, const Arguments& arguments, const Sequences& sequences, void* partials,
                  cudaStream_t stream);
 
 }  // namespace xgemm::attention

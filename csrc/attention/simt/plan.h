@@ -16,13 +16,13 @@ inline constexpr int kSplitKeys = 1024;
 
 /// The constants of one instantiation of simt/tile.cuh.
 struct SimtTile {
-  bool fp64;        ///< arithmetic and shared memory in fp64; else in fp32, whatever the dtype of the tensors
-  int head_size;    ///< largest D and Dv
-  int thread_rows;  ///< query rows of a thread
-  int keys;         ///< keys of a step of the online softmax; divides kSplitKeys
-  int depth;        ///< head dims of a key slab in shared memory
-  int blocks;       ///< blocks that are to fit an SM: bounds the registers
-  int wide = 0;     ///< largest D, if it is not head_size
+  bool fp64 = false;  ///< arithmetic and shared memory in fp64; else in fp32, whatever the dtype of the tensors
+  int head_size;      ///< largest D and Dv
+  int thread_rows;    ///< query rows of a thread
+  int keys;           ///< keys of a step of the online softmax; divides kSplitKeys
+  int depth;          ///< head dims of a key slab in shared memory
+  int blocks;         ///< blocks that are to fit an SM: bounds the registers
+  int wide = 0;       ///< largest D, if it is not head_size
 
   constexpr int rows() const { return thread_rows * kGroups; }
   constexpr int element_bytes() const { return fp64 ? 8 : 4; }
@@ -42,19 +42,17 @@ struct SimtTile {
 // Rows are many (prefill) or few (decoding): 64 rows make 8 x 8 sums of a thread, which the FMA units need; for a few rows they
 // would compute mostly padding. `keys` and `depth` are equal within a head-size class, so both give a row the same bits.
 inline constexpr std::array kSimtTiles = {
-    SimtTile{.fp64 = false, .head_size = 32, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},  // 0: small heads: P V not
-                                                                                                        // padded to 64
-    SimtTile{.fp64 = false, .head_size = 64, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},  // 1
-    SimtTile{.fp64 = false, .head_size = 128, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},  // 2
-    SimtTile{
-        .fp64 = false, .head_size = 256, .thread_rows = 8, .keys = 64, .depth = 32, .blocks = 2},  // 3: half the keys: registers
-    SimtTile{.fp64 = false, .head_size = 128, .thread_rows = 1, .keys = 128, .depth = 32, .blocks = 3},  // 4: few rows
-    SimtTile{.fp64 = false, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 32, .blocks = 3},   // 5
-    SimtTile{.fp64 = true, .head_size = 64, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2},     // 6
-    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 2, .keys = 64, .depth = 16, .blocks = 2},    // 7: registers
-    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2},    // 8: few rows
-    SimtTile{.fp64 = false, .head_size = 256, .thread_rows = 2, .keys = 64, .depth = 32, .blocks = 2, .wide = 576},  // 9
-    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2, .wide = 576},   // 10
+    SimtTile{.head_size = 32, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},   // 0: small heads: P V not padded to 64
+    SimtTile{.head_size = 64, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},   // 1
+    SimtTile{.head_size = 128, .thread_rows = 8, .keys = 128, .depth = 32, .blocks = 2},  // 2
+    SimtTile{.head_size = 256, .thread_rows = 8, .keys = 64, .depth = 32, .blocks = 2},   // 3: half the keys: registers
+    SimtTile{.head_size = 128, .thread_rows = 1, .keys = 128, .depth = 32, .blocks = 3},  // 4: few rows
+    SimtTile{.head_size = 256, .thread_rows = 1, .keys = 64, .depth = 32, .blocks = 3},   // 5
+    SimtTile{.fp64 = true, .head_size = 64, .thread_rows = 4, .keys = 64, .depth = 16, .blocks = 2},   // 6
+    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 2, .keys = 64, .depth = 16, .blocks = 2},  // 7: registers
+    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2},  // 8: few rows
+    SimtTile{.head_size = 256, .thread_rows = 2, .keys = 64, .depth = 32, .blocks = 2, .wide = 576},   // 9
+    SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2, .wide = 576},  // 10
 };
 
 /// What the choice depends on.
@@ -75,6 +73,12 @@ struct SimtPlan {
   bool parallel = false;  ///< a block per split and a merge kernel; else each block walks through all splits
   std::int64_t blocks = 0;
   std::int64_t partials = 0;  ///< sets of partial results kept in the workspace: 0, 1 or `splits`
+
+  const SimtTile& info() const { return kSimtTiles[static_cast<std::size_t>(tile)]; }
+  /// Of partial results of so many output rows: outputs, maxima, sums.
+  std::int64_t partial_bytes(std::int64_t rows) const {
+    return partials * rows * (info().head_size + 2) * info().element_bytes();
+  }
 };
 
 /// Any problem with at least one row gets a plan.

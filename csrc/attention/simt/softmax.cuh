@@ -50,19 +50,6 @@ __device__ __forceinline__ int keys_end(const Arguments& a, int position) {
   return static_cast<int>(end < 0 ? 0 : end > a.sk ? a.sk : end);
 }
 
-/// Calls f(Type<T>{}) for a tensor dtype that is computed in Acc.
-template <class Acc, class F>
-__device__ __forceinline__ void with_element_type(DType dtype, F&& f) {
-  if constexpr (std::is_same_v<Acc, double>)
-    f(Type<double>{});
-  else if (dtype == DType::f32)
-    f(Type<float>{});
-  else if (dtype == DType::f16)
-    f(Type<half>{});
-  else
-    f(Type<bf16>{});
-}
-
 /// The sink of an output row: the score of one more key, without a value.
 template <class Acc>
 __device__ __forceinline__ Acc load_sink(const Arguments& a, std::int64_t row) {

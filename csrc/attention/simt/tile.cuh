@@ -16,6 +16,7 @@
 #pragma once
 #include "attention/simt/copies.cuh"
 #include "attention/simt/finish.cuh"
+#include "device/launch.h"
 
 namespace xgemm::attention {
 
@@ -95,6 +96,19 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
     if (last) return;
     reset();
   }
+}
+
+/// Launches the plan's tile, one of those in fp64 or one of the others.
+template <bool kFp64>
+void launch_tile(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream) {
+  with_index<kSimtTiles.size()>(plan.tile, [&](auto index) {
+    constexpr SimtTile kTile = kSimtTiles[index];
+    if constexpr (kTile.fp64 == kFp64) {
+      constexpr auto kernel = attention_tile<index>;
+      if constexpr (kTile.shared_bytes() > 48 * 1024) allow_shared<kernel, kTile.shared_bytes()>();
+      kernel<<<static_cast<unsigned>(plan.blocks), kThreads, kTile.shared_bytes(), stream>>>(arguments);
+    }
+  });
 }
 
 }  // namespace xgemm::attention

@@ -80,7 +80,7 @@ struct TileArguments {
   MaskArguments mask;
   Sinks sinks;
 
-  // Results go through memory (splits.cuh) with several splits, or if TMA cannot store the rows.
+  // Results go through memory (finish.cuh) with several splits, or if TMA cannot store the rows.
   bool through_memory;
   int merge_slices;        ///< warps that merge a row (merge.cuh)
   int partial_rows;        ///< rows per tile in memory

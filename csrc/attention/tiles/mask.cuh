@@ -33,12 +33,9 @@ __device__ __forceinline__ void cap_scores(float (&scores)[kCount], float cap_sc
 }
 
 /// The mask of one tile of `rows` rows, loaded while other tiles are computed, then applied; packed_rows: this thread's rows, h =
-/// 0 and 1. kAhead: are there registers for an additive one?
+/// 0 and 1. kAhead: are there registers for an additive one? Here there is none, or TMA loads it (wgmma/mask_slot.cuh).
 template <int kKeys, Masking kMasking, bool kAhead = true>
-struct TileMask;
-
-template <int kKeys, bool kAhead>
-struct TileMask<kKeys, Masking::edges, kAhead> {
+struct TileMask {
   __device__ __forceinline__ TileMask(const TileArguments&, const RowTile&, const int (&)[2], int) {}
   __device__ __forceinline__ void load(const TileArguments&, int, bool, bool) {}
   __device__ __forceinline__ void apply(float (&)[kKeys / 2], const TileArguments&) const {}
@@ -167,15 +164,37 @@ struct TileMask<kKeys, Masking::additive, kAhead> {
   }
 };
 
-template <int kKeys, bool kAhead>
-struct TileMask<kKeys, Masking::sequences, kAhead> : TileMask<kKeys, Masking::edges> {
-  using TileMask<kKeys, Masking::edges>::TileMask;
-};
+/// fp16_split/: an additive mask of fp32.
+template <int kKeys>
+struct AdditiveMask {
+  std::int64_t rows[2];     ///< offsets of this thread's rows, with its first column added
+  float values[kKeys / 2];  ///< of the accumulators
 
-/// TMA loads this mask (wgmma/mask_slot.cuh).
-template <int kKeys, bool kAhead>
-struct TileMask<kKeys, Masking::additive_tma, kAhead> : TileMask<kKeys, Masking::edges> {
-  using TileMask<kKeys, Masking::edges>::TileMask;
+  __device__ __forceinline__ AdditiveMask(const TileArguments& g, const RowTile& tile, const int (&packed_rows)[2], int) {
+    find_mask_rows(rows, g, tile, packed_rows);
+  }
+  /// Loads the mask of keys from n kKeys on. `inside`: all of them are in bounds.
+  __device__ __forceinline__ void load(const TileArguments& g, int n, bool mixed, bool inside) {
+    const int last =
+        g.sk - 1 - n * kKeys - 2 * static_cast<int>(threadIdx.x % 4);  // last key in bounds, from this thread's first
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float* const row =
+          static_cast<const float*>(g.mask.values) + rows[h] + static_cast<std::int64_t>(n) * kKeys * g.mask.strides.column;
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+        Vector<float, 2> pair = {};
+        if (mixed && g.mask.pairs && inside) {
+          pair = load_vector<2>(row + 8 * j);
+        } else if (mixed) {
+#pragma unroll
+          for (int c = 0; c < 2; ++c)
+            if (8 * j + c <= last) pair[c] = row[(8 * j + c) * g.mask.strides.column];
+        }
+        values[4 * j + 2 * h] = pair[0], values[4 * j + 2 * h + 1] = pair[1];
+      }
+    }
+  }
 };
 
 }  // namespace xgemm::attention

@@ -1,6 +1,5 @@
 // The mask's classifier, for the rows and keys of each tile.
 #include <algorithm>
-#include <utility>
 
 #include "attention/fp16_split/tile.h"
 #include "attention/mma/tile.h"
@@ -11,38 +10,26 @@
 namespace xgemm::attention {
 namespace {
 
-/// False if no tile of kTiles that serves masks has so many rows and keys.
-template <const auto& kTiles>
-bool classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream) {
-  const auto launch = [&]<std::size_t kIndex>(std::integral_constant<std::size_t, kIndex>) {
-    constexpr Tile kTile = kTiles[kIndex];
-    if constexpr (kTile.serves(Masking::boolean) || kTile.serves(Masking::additive)) {
-      if (kTile.rows() != rows || kTile.keys != keys) return false;
-      constexpr auto kernel = classify_mask<kTile.rows(), kTile.keys>;
-      kernel<<<ctas, 2 * kTile.rows(), 0, stream>>>(arguments);
-      return true;
-    }
-    return false;
-  };
-  return [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
-    return (... || launch(std::integral_constant<std::size_t, kIndex>{}));
-  }(std::make_index_sequence<kTiles.size()>{});
-}
+constexpr bool has_masks(const Tile& t) { return t.serves(Masking::boolean) || t.serves(Masking::additive); }
 
-/// fp32's tiles (fp16_split) and those of mma.sync use this classifier, too, compiled for the table of wgmma.
-constexpr bool is_compiled(const Tile& tile) {
-  const auto same = [&](const Tile& t) {
-    return t.rows() == tile.rows() && t.keys == tile.keys && (t.serves(Masking::boolean) || t.serves(Masking::additive));
-  };
-  return std::ranges::any_of(kWgmmaTiles, same);
+/// The first of wgmma's tiles with masks that has so many rows and keys.
+constexpr auto find_tile(int rows, int keys) {
+  return std::ranges::find_if(kWgmmaTiles, [=](const Tile& t) { return has_masks(t) && t.rows() == rows && t.keys == keys; });
 }
-constexpr bool is_served(const Tile& t) { return is_compiled(t) || !(t.serves(Masking::boolean) || t.serves(Masking::additive)); }
+/// fp32's tiles (fp16_split) and those of mma.sync use this classifier, too, compiled for the table of wgmma.
+constexpr bool is_served(const Tile& t) { return !has_masks(t) || find_tile(t.rows(), t.keys) != kWgmmaTiles.end(); }
 static_assert(std::ranges::all_of(kSplitTiles, is_served) && std::ranges::all_of(kManyRowsTiles, is_served));
 
 }  // namespace
 
 void launch_classify(int rows, int keys, const MaskTilesArguments& arguments, unsigned ctas, cudaStream_t stream) {
-  classify<kWgmmaTiles>(rows, keys, arguments, ctas, stream);
+  with_index<kWgmmaTiles.size()>(static_cast<int>(find_tile(rows, keys) - kWgmmaTiles.begin()), [&](auto index) {
+    constexpr Tile kTile = kWgmmaTiles[index];
+    if constexpr (has_masks(kTile)) {
+      constexpr auto kernel = classify_mask<kTile.rows(), kTile.keys>;
+      kernel<<<ctas, 2 * kTile.rows(), 0, stream>>>(arguments);
+    }
+  });
 }
 
 }  // namespace xgemm::attention

@@ -1,4 +1,4 @@
-// Merges the splits of the keys: a kernel of its own, after the one that wrote them (splits.cuh).
+// Merges the splits of the keys: a kernel of its own, after the one that wrote them (finish.cuh).
 //
 //   Operands   TileArguments::partial_states and partial_outputs of all splits of a row, which has `partial_columns` outputs.
 //   CTA        eight warps, one row each; or one row, if there may be many splits: a warp takes every eighth. It finds
@@ -8,7 +8,6 @@
 #pragma once
 #include "attention/tiles/finish.cuh"
 #include "attention/tiles/sequences.cuh"
-#include "attention/tiles/splits.cuh"
 #include "device/integer.h"
 #include "device/launch.h"
 #include "device/ptx/grid.cuh"

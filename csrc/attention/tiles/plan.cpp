@@ -80,7 +80,7 @@ std::optional<Plan> plan_of(const Problem& p, const Tile& tile) {
   plan.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(p.key_end, split * tile.keys) - plan.first_split, 1));
   plan.through_memory = plan.splits > 1 || (!p.portable && 16 % plan.packed != 0);
   const std::int64_t ctas = std::int64_t{p.sm_count} * tile.ctas;
-  if (plan.items() > kInt - 2 * ctas) return {};  // CTAs count past the last item: scheduler.cuh, fp16_split/schedule.cuh
+  if (plan.items() > kInt - 2 * ctas) return {};  // CTAs count past the last item: scheduler.cuh
   plan.row_tiles = static_cast<int>(row_tiles);
   plan.ctas = static_cast<int>(p.portable ? plan.items() : std::min(plan.items(), ctas));
   plan.masking = p.masking;

@@ -47,27 +47,12 @@ void classify_mask_tiles(TileArguments& g, const Plan& plan, const Arguments& a,
 
 }  // namespace
 
-std::int64_t batches(const Arguments& a, int dim) { return a.batch_dims > dim ? a.batch_sizes[a.batch_dims - 1 - dim] : 1; }
-
-bool walkable(std::int64_t size, std::int64_t stride) { return size <= 1 || (stride > 0 && stride < std::int64_t{1} << 39); }
-
-std::int64_t batch_stride(const Arguments& a, const Operand& x, int dim) {
-  return a.batch_dims > dim && batches(a, dim) > 1 ? x.batch[a.batch_dims - 1 - dim] : 0;
-}
-std::int64_t map_batches(const Arguments& a, const Operand& x, int dim) {
-  return batch_stride(a, x, dim) == 0 ? 1 : batches(a, dim);
-}
-
-bool own_head_masks(const Arguments& a) { return a.group > 1 && a.mask.group != 0; }
 bool mask_multiples(const Arguments& a, std::int64_t of) {
   const Operand& x = a.mask;
   const std::int64_t others[] = {batch_stride(a, x, 1), batch_stride(a, x, 0), x.group, x.row,
                                  reinterpret_cast<std::intptr_t>(x.data) / static_cast<std::int64_t>(size_of(a.mask_dtype))};
   return x.column == 1 && std::ranges::all_of(others, [of](std::int64_t i) { return i % of == 0; });
 }
-
-bool own_row_masks(const Arguments& a, int packed) { return a.mask.row != 0 || (own_head_masks(a) && packed > 1); }
-bool has_mask_vectors(const Arguments& a) { return mask_multiples(a, 16 / static_cast<std::int64_t>(size_of(a.mask_dtype))); }
 
 Problem tile_problem(const Arguments& a) {
   Problem p{.causal = a.last < a.sk,
@@ -81,7 +66,7 @@ Problem tile_problem(const Arguments& a) {
             .dv = a.dv,
             .masking = masking_of(a),
             .mask_batches = map_batches(a, a.mask, 0) * map_batches(a, a.mask, 1),
-            .mask_heads = a.group > 1 && a.mask.group != 0,
+            .mask_heads = own_head_masks(a),
             .mask_rows = a.mask.row != 0};
   constexpr double kLargestCap = 1024;  // cap_scores() has an error of 2^-22 of the cap: 2^-12 then, as half precision
   p.possible = is_half(a.dtype) && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 &&
@@ -90,12 +75,11 @@ Problem tile_problem(const Arguments& a) {
                (a.cap_scale == 0 || (static_cast<float>(a.cap_scale) != 0 && a.scale <= kLargestCap)) && a.query.vector &&
                a.key.vector && a.value.vector && a.dv % 8 == 0 && walkable(a.sq, a.query.row) &&
                walkable(a.group, a.query.group) && walkable(a.sk, a.key.row) && walkable(a.sk, a.value.row);
-  for (const Operand* x : {&a.query, &a.key, &a.value})
-    for (int dim : {0, 1}) p.possible = p.possible && walkable(map_batches(a, *x, dim), batch_stride(a, *x, dim));
+  for (const Operand* x : {&a.query, &a.key, &a.value}) p.possible = p.possible && walkable_batches(a, *x);
   return p;
 }
 
-void fill_arguments(TileArguments& g, const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+void fill_arguments(TileArguments& g, const Plan& plan, const Arguments& a, void* memory, cudaStream_t stream) {
   g.out = a.output, g.out_rows = a.output_rows, g.lse = static_cast<float*>(a.lse);
   g.sq = a.sq, g.sk = a.sk, g.dv = a.dv;
   g.first = static_cast<int>(a.first), g.last = static_cast<int>(a.last);
@@ -119,7 +103,6 @@ void fill_arguments(TileArguments& g, const Plan& plan, const Arguments& a, void
   g.partial_rows = plan.partial_rows, g.partial_columns = plan.info().value_size;
   g.partial_states = static_cast<float2*>(memory);
   g.partial_outputs = reinterpret_cast<float*>(static_cast<char*>(memory) + plan.state_bytes());
-  g.next_item = plan.shares_items() ? static_cast<unsigned*>(counters) : nullptr;
   if (!has_mask(plan.masking)) return;
   g.mask = mask_of(a);
   if (plan.mask_tiles > 0) classify_mask_tiles(g, plan, a, static_cast<char*>(memory) + plan.partial_bytes(), stream);

@@ -42,7 +42,7 @@ inline constexpr int kDividedSequences = 128;
 
 /// Which items there are: those of all heads of an entry are adjacent.
 struct SequenceSchedule {
-  const SequenceItem* list = nullptr;  ///< [entry], then their number, made by sequence_list.cuh; null: divide_sequences()
+  const SequenceItem* list = nullptr;  ///< [entry], then their number, made by sequence_list.cu; null: divide_sequences()
   int entries = 0;
   ShortDivider heads = {};  ///< tile heads in all
   int least_tiles = 0;      ///< tiles of keys of a split, at least; 0: keys are not split

@@ -18,11 +18,6 @@ namespace xgemm::attention {
 /// score of +inf makes the row NaN and its log-sum-exp +inf, as softmax does.
 __device__ __forceinline__ float softmax_base(float maximum) { return isinf(maximum) ? 0.f : maximum; }
 
-/// The weight of a score in a row with this base.
-__device__ __forceinline__ float softmax_weight(float score, float base, float scale) {
-  return exp2_approx((score - base) * scale);
-}
-
 /// The factor of sums relative to the maximum `before` in a row with the maximum `maximum`.
 __device__ __forceinline__ float rescale_factor(float before, float maximum, float scale) {
   return isinf(maximum) ? 1.f : exp2_approx((before - maximum) * scale);

@@ -33,12 +33,13 @@ inline constexpr int kMergeWarps = 8;  ///< of a CTA that merges splits (merge.c
 inline constexpr int kItemSlots = 2;  ///< of the ring in which the producer announces items to the consumers
 
 struct Tile {
-  int head_size, value_size;  ///< largest D and Dv; TMA pads with zeros
-  int consumers;              ///< warpgroups of 64 query rows
-  int keys;                   ///< per step of the online softmax
-  int query_slots;            ///< tiles of queries in shared memory; outputs are stored through their tile's slot
-  int stages;                 ///< tiles of keys, and of values, in shared memory
-  int ctas = 1;               ///< on an SM at a time
+  int head_size;               ///< largest D; TMA pads with zeros
+  int value_size = head_size;  ///< largest Dv
+  int consumers;               ///< warpgroups of 64 query rows
+  int keys;                    ///< per step of the online softmax
+  int query_slots;             ///< tiles of queries in shared memory; outputs are stored through their tile's slot
+  int stages;                  ///< tiles of keys, and of values, in shared memory
+  int ctas = 1;                ///< on an SM at a time
   Serving serving = Serving::any;
   bool additive = true, others = true;  ///< masks that it is compiled for; an additive one takes registers
   bool sequences = false;               ///< is it compiled for sequences of different lengths?

@@ -10,7 +10,6 @@
 #include "attention/tiles/mask.cuh"
 #include "attention/tiles/scheduler.cuh"
 #include "attention/tiles/softmax.cuh"
-#include "attention/tiles/splits.cuh"
 #include "attention/wgmma/epilogue.cuh"
 #include "attention/wgmma/mask_slot.cuh"
 #include "attention/wgmma/shared.cuh"

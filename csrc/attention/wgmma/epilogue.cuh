@@ -3,7 +3,6 @@
 #include "attention/tiles/finish.cuh"
 #include "attention/tiles/sequences.cuh"
 #include "attention/tiles/softmax.cuh"
-#include "attention/tiles/splits.cuh"
 #include "attention/wgmma/shared.cuh"
 #include "device/ptx/stmatrix.cuh"
 #include "device/ptx/tma.cuh"

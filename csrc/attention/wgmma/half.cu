@@ -1,5 +1,4 @@
 // fp16: every tile and kind of mask.
-#include "attention/wgmma/instances.h"
 #include "attention/wgmma/launch.cuh"
 
 namespace xgemm::attention {

@@ -1,7 +1,6 @@
 #include "attention/wgmma/launch.h"
 
 #include "attention/tiles/instances.h"
-#include "attention/wgmma/instances.h"
 #include "attention/wgmma/tiles.h"
 #include "attention/wgmma/wide.h"
 #include "device/tensor_map.h"
@@ -9,14 +8,15 @@
 namespace xgemm::attention {
 namespace {
 
-/// The map of queries or outputs: a box is `rows` rows of the heads that a tile interleaves.
-bool make_rows_map(CUtensorMap& map, const Arguments& a, const Operand& x, int columns, int packed, int rows) {
+/// The map of queries, outputs or a mask: a box is `rows` rows of the `packed` of `heads` heads that a tile interleaves.
+bool make_rows_map(CUtensorMap& map, const Arguments& a, const Operand& x, DType dtype, int columns, int heads, int packed,
+                   int rows, int box_columns = 64, int swizzle_bytes = Tile::kBlockBytes) {
   return make_tensor_map(map, {.data = x.data,
-                               .dtype = a.dtype,
-                               .sizes = {columns, a.group, a.sq, map_batches(a, x, 0), map_batches(a, x, 1)},
+                               .dtype = dtype,
+                               .sizes = {columns, heads, a.sq, map_batches(a, x, 0), map_batches(a, x, 1)},
                                .strides = {x.group, x.row, batch_stride(a, x, 0), batch_stride(a, x, 1)},
-                               .box = {64, packed, rows / packed},
-                               .swizzle_bytes = Tile::kBlockBytes,
+                               .box = {box_columns, packed, rows},
+                               .swizzle_bytes = swizzle_bytes,
                                .rank = 5});
 }
 
@@ -34,16 +34,10 @@ bool make_keys_map(CUtensorMap& map, const Arguments& a, const Operand& x, int c
 /// The map of an additive mask that TMA loads. A box is the mask of a warpgroup's 64 rows, of one head or of all that a tile
 /// interleaves.
 bool make_mask_map(TileArguments& g, const Plan& plan, const Arguments& a) {
-  const Operand& x = a.mask;
   const int heads = own_head_masks(a) ? a.group : 1, packed = own_head_masks(a) ? plan.packed : 1;
   g.mask.slot_rows = static_cast<std::uint8_t>(64 / plan.packed * packed);
-  return make_tensor_map(g.mask_map, {.data = x.data,
-                                      .dtype = a.mask_dtype,
-                                      .sizes = {a.sk, heads, a.sq, map_batches(a, x, 0), map_batches(a, x, 1)},
-                                      .strides = {x.group, x.row, batch_stride(a, x, 0), batch_stride(a, x, 1)},
-                                      .box = {plan.info().mask_columns(), packed, 64 / plan.packed},
-                                      .swizzle_bytes = plan.info().mask_swizzled() ? Tile::kBlockBytes : 0,
-                                      .rank = 5});
+  return make_rows_map(g.mask_map, a, a.mask, a.mask_dtype, a.sk, heads, packed, 64 / plan.packed, plan.info().mask_columns(),
+                       plan.info().mask_swizzled() ? Tile::kBlockBytes : 0);
 }
 
 Operand output_operand(const Arguments& a) {
@@ -59,13 +53,12 @@ TileArguments::Steps steps_of(const Arguments& a, const Operand& x) {
   return {map_batches(a, x, 0) > 1, map_batches(a, x, 1) > 1};
 }
 
-bool make_maps(TileArguments& g, const Plan& plan, const Arguments& a) {
-  const int keys = plan.info().keys;
-  const Operand output = output_operand(a);
+/// `keys`: of a box; `values`, `outputs`: does TMA load, or store, them?
+bool make_maps(TileArguments& g, const Plan& plan, const Arguments& a, int keys, bool values, bool outputs) {
   g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);
-  return make_rows_map(g.query, a, a.query, a.d, plan.packed, plan.tile_rows) && make_keys_map(g.key, a, a.key, a.d, keys) &&
-         make_keys_map(g.value, a, a.value, a.dv, keys) &&
-         (plan.through_memory || make_rows_map(g.output, a, output, a.dv, plan.packed, 16));
+  return make_rows_map(g.query, a, a.query, a.dtype, a.d, a.group, plan.packed, plan.tile_rows / plan.packed) &&
+         make_keys_map(g.key, a, a.key, a.d, keys) && (!values || make_keys_map(g.value, a, a.value, a.dv, keys)) &&
+         (!outputs || make_rows_map(g.output, a, output_operand(a), a.dtype, a.dv, a.group, plan.packed, 16 / plan.packed));
 }
 
 }  // namespace
@@ -75,20 +68,16 @@ Masking launched_masking(const Plan& plan, const Arguments& a) {
   const Operand& x = a.mask;
   const bool possible = plan.masking == Masking::additive && plan.info().serves(Masking::additive_tma) &&
                         a.mask_dtype == a.dtype && mask_multiples(a, 8) && (!own_head_masks(a) || walkable(a.group, x.group)) &&
-                        walkable(a.sq, x.row) && walkable(map_batches(a, x, 0), batch_stride(a, x, 0)) &&
-                        walkable(map_batches(a, x, 1), batch_stride(a, x, 1));
+                        walkable(a.sq, x.row) && walkable_batches(a, x);
   return possible ? Masking::additive_tma : plan.masking;
 }
 
-bool launch_wide(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
+bool launch_wide(const Plan& plan, const Arguments& a, void* memory, cudaStream_t stream) {
   constexpr int kSlotKeys = 64;
   const bool latent = &plan.info() == &kWideTiles[1];
   TileArguments g{};
-  if (!make_rows_map(g.query, a, a.query, a.d, plan.packed, plan.tile_rows) || !make_keys_map(g.key, a, a.key, a.d, kSlotKeys) ||
-      (!latent && !make_keys_map(g.value, a, a.value, a.dv, kSlotKeys)))
-    return false;
-  g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);
-  fill_arguments(g, plan, a, counters, memory, stream);
+  if (!make_maps(g, plan, a, kSlotKeys, !latent, false)) return false;
+  fill_arguments(g, plan, a, memory, stream);
   (a.dtype == DType::f16 ? launch_wide_half : launch_wide_bf16)(latent, g, plan.ctas, stream);
   if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
   return true;
@@ -96,8 +85,9 @@ bool launch_wide(const Plan& plan, const Arguments& a, void* counters, void* mem
 
 bool launch_wgmma(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
   TileArguments g{};
-  if (!make_maps(g, plan, a)) return false;
-  fill_arguments(g, plan, a, counters, memory, stream);
+  if (!make_maps(g, plan, a, plan.info().keys, true, !plan.through_memory)) return false;
+  fill_arguments(g, plan, a, memory, stream);
+  if (plan.shares_items()) g.next_item = static_cast<unsigned*>(counters);
   Masking masking = launched_masking(plan, a);
   if (masking == Masking::additive_tma && !make_mask_map(g, plan, a)) masking = plan.masking;
   (a.dtype == DType::f16 ? launch_wgmma_half : launch_wgmma_bf16)(plan.tile, masking, g, plan.ctas, stream);
@@ -115,8 +105,9 @@ std::optional<SequencePlan> plan_wgmma_sequences(Problem problem, const Sequence
 bool launch_wgmma(const SequencePlan& plan, const Arguments& a, const Sequences& sequences, void* counters, void* memory,
                   cudaStream_t stream) {
   TileArguments g{};
-  if (!make_maps(g, plan.tiles, a)) return false;
-  fill_arguments(g, plan.tiles, a, counters, memory, stream);
+  if (!make_maps(g, plan.tiles, a, plan.tiles.info().keys, true, !plan.tiles.through_memory)) return false;
+  fill_arguments(g, plan.tiles, a, memory, stream);
+  if (plan.tiles.shares_items()) g.next_item = static_cast<unsigned*>(counters);
   const WithSequences<TileArguments> all = sequence_arguments(plan, g, sequences, memory, stream);
   (a.dtype == DType::f16 ? launch_wgmma_sequences_half : launch_wgmma_sequences_bf16)(plan.tiles.tile, all, plan.tiles.ctas,
                                                                                       stream);

@@ -9,15 +9,21 @@ namespace xgemm::attention {
 /// The plan's masking, or additive_tma if TMA can load the mask.
 Masking launched_masking(const Plan& plan, const Arguments& arguments);
 
-/// `counters` and `memory` as in fill_arguments(); the counters are zeros again afterwards. False if the driver makes no tensor
-/// maps: nothing was launched.
+/// `counters`: plan.counter_bytes() of zeros, zeros again afterwards; `memory` as in fill_arguments(). False if the driver makes
+/// no tensor maps: nothing was launched.
 bool launch_wgmma(const Plan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
 
-/// The same for wide.cuh; `plan` as plan_wide() made it.
-bool launch_wide(const Plan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
+/// The same for wide.cu; `plan` as plan_wide() made it.
+bool launch_wide(const Plan& plan, const Arguments& arguments, void* memory, cudaStream_t stream);
 /// The same of sequences, with Arguments as in mma/launch.h; nothing if keys lie in pages of a table.
 std::optional<SequencePlan> plan_wgmma_sequences(Problem problem, const Sequences& sequences);
 bool launch_wgmma(const SequencePlan& plan, const Arguments& arguments, const Sequences& sequences, void* counters, void* memory,
                   cudaStream_t stream);
+
+/// The instantiations of kernel.cuh, one source file per dtype so that they compile in parallel.
+void launch_wgmma_half(int tile, Masking masking, const TileArguments& arguments, int ctas, cudaStream_t stream);
+void launch_wgmma_bf16(int tile, Masking masking, const TileArguments& arguments, int ctas, cudaStream_t stream);
+void launch_wgmma_sequences_half(int tile, const WithSequences<TileArguments>& arguments, int ctas, cudaStream_t stream);
+void launch_wgmma_sequences_bf16(int tile, const WithSequences<TileArguments>& arguments, int ctas, cudaStream_t stream);
 
 }  // namespace xgemm::attention

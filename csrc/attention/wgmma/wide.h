@@ -1,4 +1,4 @@
-// The tiles of wide.cuh, their plan and their launch.
+// The tiles of wide.cu, their plan and their launch.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -8,7 +8,7 @@
 // pages, gives the same bits in the batch-invariant mode.
 #include "attention/mma/launch.h"
 #include "attention/simt/launch.h"
-#include "attention/tiles/append.h"
+#include "attention/tiles/instances.h"
 #include "attention/tiles/problem.h"
 #include "attention/wgmma/launch.h"
 #include "device/numeric.cuh"
@@ -136,10 +136,10 @@ Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, co
 
   emulation::launch_options() = {.seed = c.seed, .concurrent_ctas = 3};
 #ifdef FAMILY_SIMT
-  const SimtSequencePlan plan = plan_simt_sequences(a, s);
-  Buffer<unsigned char> memory(place(plan.memory_bytes), 0xff);
+  const SimtPlan plan = plan_simt_sequences(a, s);
+  Buffer<unsigned char> memory(place(plan.partial_bytes(a.total_rows())), 0xff);
   launch_simt(plan, a, s, memory.data(), nullptr);
-  r.tile = "simt " + std::to_string(plan.tiles.tile);
+  r.tile = "simt " + std::to_string(plan.tile);
 #else
   Problem problem = sequence_problem(tile_problem(a), s);
   problem.sm_count = c.sm_count, problem.batch_invariant = c.invariant != 0;
@@ -324,10 +324,8 @@ namespace xgemm::attention {
 void launch_wgmma_half(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
 void launch_wgmma_bf16(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
 #elif !defined FAMILY_SIMT
-void launch_mma_half(int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
-void launch_mma_bf16(int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
-void launch_many_rows_half(int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
-void launch_many_rows_bf16(int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
+void launch_mma_half(bool, int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
+void launch_mma_bf16(bool, int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
 #endif
 }  // namespace xgemm::attention
 

@@ -7,7 +7,7 @@
 // score. sinks: 1 a float for each query head, 2 one of the operands' dtype for each query head and outer batch. aligned: the
 // mask's rows begin at multiples of 16 bytes; shared: all outer batches have one mask. The last outer batch alone, with another
 // seed and number of SMs, must give the same bits. With FAMILY_MMA (attention_mma.cpp) the same of csrc/attention/mma in fp16: of
-// its kernel for few rows or, with MANY_ROWS (attention_many_rows.cpp), for many. With WIDE (attention_wide.cpp) wide.cuh's;
+// its kernel for few rows or, with MANY_ROWS (attention_many_rows.cpp), for many. With WIDE (attention_wide.cpp) wide.cu's;
 // mask 9: the values are the keys' first columns.
 #ifdef FAMILY_MMA
 #include "attention/mma/launch.h"
@@ -29,8 +29,8 @@ std::optional<Plan> make_plan(const Problem& problem) { return plan_many_rows(pr
 #else
 std::optional<Plan> make_plan(const Problem& problem) { return plan_few_rows(problem, 160 << 10); }
 #endif
-bool launch(const Plan& plan, const Arguments& arguments, void* counters, void* memory) {
-  launch_mma(plan, arguments, counters, memory, nullptr);
+bool launch(const Plan& plan, const Arguments& arguments, void*, void* memory) {
+  launch_mma(plan, arguments, memory, nullptr);
   return true;
 }
 const char* masks(const Plan&, const Arguments&) { return ""; }
@@ -38,8 +38,8 @@ using T = half;
 #elif defined(WIDE)
 bool kLatent = false;  ///< of the case: its mask, of which there is none, is 9
 std::optional<Plan> make_plan(const Problem& problem) { return plan_wide(problem, kLatent); }
-bool launch(const Plan& plan, const Arguments& arguments, void* counters, void* memory) {
-  return launch_wide(plan, arguments, counters, memory, nullptr);
+bool launch(const Plan& plan, const Arguments& arguments, void*, void* memory) {
+  return launch_wide(plan, arguments, memory, nullptr);
 }
 const char* masks(const Plan&, const Arguments&) { return ""; }
 using T = bf16;
@@ -243,8 +243,7 @@ int main() { return check_cases(check); }
 // The other dtype runs the same code.
 namespace xgemm::attention {
 #ifdef FAMILY_MMA
-void launch_mma_bf16(int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
-void launch_many_rows_bf16(int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
+void launch_mma_bf16(bool, int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
 #else
 void launch_wgmma_half(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
 #ifdef WIDE

@@ -1,3 +1,3 @@
-// csrc/attention/wgmma/wide.cuh against attention in double: cases and checks of attention_wgmma.cpp.
+// csrc/attention/wgmma/wide.cu against attention in double: cases and checks of attention_wgmma.cpp.
 #define WIDE
 #include "programs/attention_wgmma.cpp"

@@ -12,9 +12,10 @@
 //   Order      a row's sums are added in an order that depends on Sk, D and Dv alone: steps, warps, splits (merge.cuh), in
 //              order.
 //   Floor      K and V once through memory, 4 Sk (D + Dv) bytes per key head; 2 Sk (D + Dv) operations per row.
-#pragma once
 #include "attention/decode/copies.cuh"
+#include "attention/decode/launch.h"
 #include "attention/decode/merge.cuh"
+#include "device/launch.h"
 
 namespace xgemm::attention {
 
@@ -97,6 +98,21 @@ __global__ void __launch_bounds__(kDecodeThreads, kDecodeTiles[kIndex].ctas)
   }
   cp_async_wait<0>();
   finish_tile(warp, a, memory, split);
+}
+
+void launch_decode(const DecodePlan& plan, const Arguments& arguments, void* partials, cudaStream_t stream) {
+  DecodeArguments a{arguments};
+  a.row_tiles = static_cast<std::uint32_t>(plan.row_tiles);
+  a.first_split = plan.first_split, a.splits = plan.splits, a.split_keys = plan.split_keys;
+  a.partials = static_cast<float*>(partials);
+  with_index<kDecodeTiles.size()>(plan.tile, [&](auto index) {
+    constexpr DecodeTile kTile = kDecodeTiles[index];
+    const Grid grid{.blocks = static_cast<unsigned>(plan.ctas), .threads = kDecodeThreads, .early = true};
+    enqueue_with_shared<attention_decode<index>, kTile.shared_bytes()>(grid, stream, a);
+    if (plan.splits == 1) return;
+    const auto rows = static_cast<unsigned>(a.total_rows());
+    enqueue(attention_decode_merge<kTile.head_size>, {.blocks = rows, .threads = kDecodeMergeThreads, .early = true}, stream, a);
+  });
 }
 
 }  // namespace xgemm::attention

@@ -8,9 +8,10 @@
 //   Order      as attention/wgmma/kernel.cuh: tiles of kTile.keys from the last to the first.
 //   Floor      6 (one part: 2) Sq Sk (D + Dv) flop at 4096 a cycle and SM: 330 (989) TFLOP/s of fp32 work at 1.83 GHz; parts
 //              once through memory.
-#pragma once
 #include "attention/fp16_split/consumer.cuh"
+#include "attention/fp16_split/launch.h"
 #include "attention/fp16_split/producer.cuh"
+#include "device/launch.h"
 
 namespace xgemm::attention {
 
@@ -41,6 +42,39 @@ __global__ void __launch_bounds__(kSplitTiles[kIndex].threads(), 1)
     SplitConsumer<kIndex, kMasking>(g, shared).run();
   }
 #endif
+}
+
+namespace {
+
+template <Masking kMasking>
+void launch_tile(int tile, const SplitArguments& g, int ctas, cudaStream_t stream) {
+  with_index<kSplitTiles.size()>(tile, [&](auto index) {
+    constexpr Tile kTile = kSplitTiles[index];
+    if constexpr (kTile.serves(kMasking)) {
+      const Grid grid{.blocks = static_cast<unsigned>(ctas), .threads = kTile.threads(), .early = true};
+      enqueue_with_shared<attention_fp16_split<index, kMasking>, SplitShared<index>::kBytes>(grid, stream, g);
+    }
+  });
+}
+
+}  // namespace
+
+void launch_split_tile(int tile, Masking masking, const SplitArguments& g, int ctas, cudaStream_t stream) {
+  switch (masking) {
+    case Masking::edges: return launch_tile<Masking::edges>(tile, g, ctas, stream);
+    case Masking::boolean: return launch_tile<Masking::boolean>(tile, g, ctas, stream);
+    case Masking::additive: return launch_tile<Masking::additive>(tile, g, ctas, stream);
+    case Masking::additive_tma:
+    case Masking::sequences: return;  // half types only
+  }
+}
+
+void launch_split_operands(int tile, const SplitOperands& g, cudaStream_t stream) {
+  with_index<kSplitTiles.size()>(tile, [&](auto index) {
+    const auto ctas = static_cast<unsigned>(g.query.ctas + g.key.ctas + g.value.ctas);
+    enqueue(split_operands<kSplitTiles[index].head_size, split_parts(index)>,
+            {.blocks = ctas, .threads = kSplitThreads, .early = true}, stream, g);
+  });
 }
 
 }  // namespace xgemm::attention
