@@ -44,7 +44,7 @@ __device__ __forceinline__ To convert(From x) {
 template <class T>
 __device__ __forceinline__ float half_of(unsigned word, int e) {
   if constexpr (std::is_same_v<T, bf16>)
-    return __uint_as_float(e == 0 ? word << 16 : word & 0xffff0000u);
+    return __builtin_bit_cast(float, e == 0 ? word << 16 : word & 0xffff0000u);
   else
     return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (16 * e))));
 }

@@ -19,8 +19,9 @@ constexpr double kFill = 0.157;                     // a slot: what its two load
 constexpr double kCluster = 1.19, kMeeting = 6.07;  // splits of K that a cluster adds, or CTAs through memory
 constexpr double kUnalignedStore = 0.671;           // TMA cannot store C: its rows begin unaligned, or tiles end within a box
 constexpr double kLineRequest = 8.87e-4;            // a cache line that an SM requests
-// fp32 operands in one or two fp16 parts: more of a CTA, for scales; more of 64 k of each product, in two parts for promotion.
-constexpr double kPartsStore = 0.718, kPartsProduct = 0.084;
+// fp32 operands in one or two fp16 parts: more of a CTA, for scales; more of 64 k of each product, in two parts for promotion;
+// an element of C whose rows begin unaligned.
+constexpr double kPartsStore = 0.718, kPartsProduct = 0.084, kUnalignedElement = 1.15e-4;
 // few_rows.cuh: everything but its slots; of 128 k, and more for each row.
 constexpr double kFewRowsStart = 2.44, kSlot = 0.286, kSlotRow = 0.00186;
 
@@ -95,8 +96,9 @@ struct WgmmaRoofline {
     const double product =
         (few_rows && t.m == 64 ? t.block * kFewRows : std::max(swapped ? t.block * kSwapped : t.block, kFill)) * 64 / t.k;
     const double block = half ? std::max(product, kLineRequest * requests) : (parts == 2 ? 3 : 1) * (product + kPartsProduct);
-    const double store = t.start + (half ? (swapped || (p.n % 8 == 0 && (t.m == 64 || c.columns % 64 == 0)) ? 0 : kUnalignedStore)
-                                         : kPartsStore * parts);
+    const bool boxes = swapped || (p.n % 8 == 0 && (t.m == 64 || c.columns % 64 == 0));
+    const double unaligned = half ? (boxes ? 0 : kUnalignedStore) : p.n % 4 == 0 ? 0 : kUnalignedElement * t.m * t.n;
+    const double store = t.start + unaligned + (half ? 0 : kPartsStore * parts);
     const double bytes = half ? 2 : 2 * parts, up = p.gated ? q.bytes_b : 0;  // of an element of A and B
     const double l2 = 1e6 * requests * bytes * k * static_cast<double>(ctas * c.cluster) / q.machine.l2_tma_bytes;
     const double memory = q.move(bytes / q.size * (q.bytes_a + q.bytes_b + up) + q.bytes_c);

@@ -25,10 +25,8 @@ __device__ __forceinline__ const float* load_packed(DType dtype, const void* in,
     Vector<float, 4> values[2];
     const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const auto bits = static_cast<unsigned short>(words[i / 2] >> 16 * (i % 2));
-      values[i / 4][i % 4] = dtype == DType::f16 ? __half2float(__ushort_as_half(bits)) : __uint_as_float(unsigned{bits} << 16);
-    }
+    for (int i = 0; i < 8; ++i)
+      values[i / 4][i % 4] = dtype == DType::f16 ? half_of<half>(words[i / 2], i % 2) : half_of<bf16>(words[i / 2], i % 2);
 #pragma unroll
     for (int h = 0; h < 2; ++h) store_vector(to + at / 2 + 4 * h, values[h]);
   };
