@@ -47,7 +47,7 @@ __device__ __forceinline__ const float* load_packed(DType dtype, const void* in,
   }
   // The blocks at both ends.
   const int edge = thread == 0 ? 0 : (end - 1) / 16 * 16;
-  if (thread < 2 && !is_whole(edge)) {
+  if ((thread == 0 || (thread == 1 && edge > 0)) && !is_whole(edge)) {
     Pack<unsigned short> part{};
 #pragma unroll
     for (int i = 0; i < 8; ++i)
