@@ -24,7 +24,6 @@ plan = plan_fixture("choice")
 names = plan_fixture("names")
 torchs = plan_fixture("torch")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
-HALF_AND_DOUBLE = {"bfloat16": BF16, "float16": F16, "float64": F64}
 DTYPES = ["f32", "f16", "bf16", "f64"]
 PRECISIONS = ["highest", "ieee", "high", "medium"]
 Question = dict[str, int | str]
@@ -121,7 +120,8 @@ def test_forced_names(plan: Ask, names: Ask) -> None:
     in_use = set(re.findall(r"simt_\w+", tune.__doc__)) | {*fuzz.PLANS, "fp64_64x64/4", "wgmma_64x128/swapped"}
     for name in in_use:
         assert names(64, 64, 64, forced=name).startswith("known: "), name
-    for name in "direct mma_16x16 fp64_63x64 fp64/4 fp64_64x64/ fp64_64x64/two wgmma_ mma/swapped Simt".split():
+    shapes = ("mma_16x16", "fp64_63x64", "fp64/4", "fp64_64x64/", "fp64_64x64/two", "mma/swapped")
+    for name in ("direct", "wgmma_", "Simt", *shapes):
         assert names(64, 64, 64, forced=name).startswith("unknown: "), name
 
 
@@ -152,20 +152,14 @@ def test_other_gpus_multiply_on_tensor_cores_where_that_pays(plan: Ask, major: i
 
 
 def test_where_torch_is_faster(torchs: Ask) -> None:
-    """Aligned half precision and fp64 whose tiles fill the GPU badly: an H200 takes 1.1 to 1.7 times cuBLAS's time."""
-    for dtype in (BF16, F16):
-        for sizes, layout in [
-            *(((2861, 144, 5592), "nn"), ((9255, 488, 3808), "nn"), ((1383, 1568, 5808), "nn")),
-            *(((8192, 640, 3629), "tn"), ((2048, 768, 3072), "nt"), ((454, 1432, 9264), "nt")),
-        ]:
-            assert torchs(*sizes, layout=layout, dtype=dtype) == "faster", sizes
-    assert torchs(2861, 144, 5592, dtype=F64) == torchs(753, 648, 1632, dtype=F64) == "faster"
-    # As fast here: whole waves, few rows, memory; or faster: fp32 in parts, rows that are unaligned.
-    for sizes in [(4096, 4096, 4096), (8192, 1024, 4096), (2048, 2048, 2048), (64, 14336, 4096), (16, 128, 8088)]:
-        assert torchs(*sizes, dtype=BF16) == "slower", sizes
-    hard = {"m": 2861, "n": 144, "k": 5592, "dtype": BF16}
-    unaligned = ({"n": 143}, {"k": 5593}, {"ld": 5596}, {"offset": 2}, {"offset_b": 8})
-    for changed in (*unaligned, {"dtype": F32, "precision": HIGH}, {"dtype": F32}, {"m": 64}, {"major": 8}):
+    """Aligned fp64 whose tiles fill the GPU badly: an H200 takes 1.1 to 1.7 times cuBLAS's time."""
+    hard = {"m": 2861, "n": 144, "k": 5592, "dtype": F64}
+    assert torchs(**hard) == torchs(753, 648, 1632, dtype=F64) == "faster"
+    # As fast here: few rows, unaligned rows, other dtypes.
+    assert torchs(64, 14336, 4096, dtype=F64) == "slower"
+    unaligned = ({"n": 143}, {"k": 5593}, {"ld": 5595}, {"offset": 8}, {"offset_b": 8})
+    others = ({"dtype": BF16}, {"dtype": F16}, {"dtype": F32}, {"dtype": F32, "precision": HIGH})
+    for changed in (*unaligned, *others, {"m": 64}, {"major": 8}):
         assert torchs(**hard | changed) == "slower", changed
 
 
@@ -176,13 +170,13 @@ def test_torch_is_faster_in_the_results(torchs: Ask) -> None:
         rows = json.loads((RESULTS / "nvidia_h200" / f"{file}.json").read_text())["rows"]
         us: dict[tuple, dict[str, float]] = {}
         for row in rows:
-            if row.get("op", "matmul") == "matmul" and row["dtype"] in HALF_AND_DOUBLE:
+            if row.get("op", "matmul") == "matmul" and row["dtype"] == "float64":
                 shape = tuple(row["shape"][name] for name in ("m", "n", "k", "batch", "layout"))
-                us.setdefault((shape, row["dtype"], row["l2"], row["graph"]), {})[row["contender"]] = row["us"]
-        for (shape, dtype, *_), times in us.items():
+                us.setdefault((shape, row["l2"], row["graph"]), {})[row["contender"]] = row["us"]
+        for (shape, *_), times in us.items():
             *sizes, layout = shape
-            if "torch" in times and torchs(*sizes, layout=layout, dtype=HALF_AND_DOUBLE[dtype]) == "faster":
+            if "torch" in times and torchs(*sizes, layout=layout, dtype=F64) == "faster":
                 ratios.append(times["torch"] / times["xgemm"])
-    assert len(ratios) > 50
+    assert len(ratios) > 10
     assert sum(ratio < 1 for ratio in ratios) > len(ratios) * 2 / 3
     assert statistics.geometric_mean(ratios) < 0.95

@@ -68,7 +68,8 @@ int main() {
     if (const auto* p = std::get_if<reduce::ElementPlan>(&plan.kernel)) show({{"lanes", p->lanes}, {"rows", p->rows}});
     if (const auto* p = std::get_if<reduce::ShortColumnPlan>(&plan.kernel))
       show({{"width", p->width}, {"lanes", p->lanes}, {"teams", p->teams}});
-    if (const auto* p = std::get_if<reduce::PackedPlan>(&plan.kernel)) show({{"groups", p->groups}, {"lanes", p->lanes}});
+    if (const auto* p = std::get_if<reduce::PackedPlan>(&plan.kernel))
+      show({{"groups", p->groups}, {"lanes", p->lanes}});
     if (columns)
       show({{"aligned", columns->aligned}, {"lanes", columns->lanes}, {"span", columns->span}, {"tile", columns->tile},
             {"tiles", columns->tiles}, {"columns", columns->columns}, {"positions", columns->positions},

@@ -48,19 +48,17 @@ std::optional<WgmmaPlan> whole_gated(const Question& q) {
   return wgmma && timed && (always || timed->seconds <= 2 * seconds(*offer_cuda_cores(asked))) ? wgmma : std::nullopt;
 }
 
-/// Does cuBLAS take less time? It is fast where all rows are aligned, and for few rows or columns our kernels are as fast. Its
-/// time: a launch, and what takes longer of multiplying and memory, without the waves of one tile size that a plan counts; fitted
-/// to benchmarks/results/nvidia_h200/matmul.json and random_shapes.json (docs/log/matmul.md).
+/// Does cuBLAS take less time? In fp64 it is fast where all rows are aligned, and for few rows or columns our kernels are as
+/// fast. Its time: a launch, and what takes longer of multiplying and memory, without the waves of one tile size that a plan
+/// counts; fitted to benchmarks/results/nvidia_h200/matmul.json and random_shapes.json (docs/log/matmul.md).
 bool slower_than_torch(const Question& q, double seconds) {
-  constexpr std::int64_t kFew = 64, kStart = 3500, kHalfRate = 680, kDoubleRate = 55;  // nanoseconds, TFLOP/s
+  constexpr std::int64_t kFew = 64, kStart = 3500, kRate = 55;  // nanoseconds, TFLOP/s
   const Problem& p = q.p;
-  const auto vector = static_cast<std::int64_t>(16 / size_of(p.dtype));
-  if (!q.hopper || p.dtype == DType::f32 || std::min(p.m, p.n) <= kFew || p.n % vector != 0 ||
-      !has_vectors(p, lines_of_a(p), vector) || !has_vectors(p, lines_of_b(p), vector))
+  if (!q.hopper || p.dtype != DType::f64 || std::min(p.m, p.n) <= kFew || p.n % 2 != 0 || !has_vectors(p, lines_of_a(p), 2) ||
+      !has_vectors(p, lines_of_b(p), 2))
     return false;
-  const double operations = 2.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.k * p.batches),
-               compute = 1e-6 * operations / static_cast<double>(is_half(p.dtype) ? kHalfRate : kDoubleRate);
-  return 1e6 * seconds > 1e-3 * kStart + std::max(compute, q.memory());
+  const double operations = 2.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.k * p.batches);
+  return 1e6 * seconds > 1e-3 * kStart + std::max(1e-6 * operations / kRate, q.memory());
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ struct WgmmaTiling {
 
 struct WgmmaPlan : WgmmaTiling {
   bool swapped;  ///< of the transposed problem, whose operands and tiling these are
-  int parts;  ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands
+  int parts;     ///< fp16 parts that fp32 operands are split in: 2 "highest", 1 "high" and "medium"; 0: half-precision operands
   std::int64_t chunk;         ///< k-length of a sum of small products ("highest"), else of a split; a multiple of kWgmmaTileK
   std::int64_t split_length;  ///< k-length of a split, a multiple of `chunk`
   TensorOperand a, b, up;     ///< up: of a gated problem

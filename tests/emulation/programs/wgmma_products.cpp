@@ -38,7 +38,8 @@ std::string name_of(const WgmmaPlan& plan, std::uint64_t seed) {
   const auto text = [](std::int64_t x) { return std::to_string(x); };
   return std::string(plan.b_as_it_lies ? "few rows" : info(plan.tile).name) + ", parts " + text(plan.parts) + ", columns " +
          text(plan.columns) + ", splits " + text(plan.splits) + ", cluster " + text(plan.cluster) + ", memory " +
-         text(plan.memory_splits) + (plan.multicast ? ", multicast" : "") + (plan.swapped ? ", swapped" : "") + ", seed " + text(static_cast<std::int64_t>(seed));
+         text(plan.memory_splits) + (plan.multicast ? ", multicast" : "") + (plan.swapped ? ", swapped" : "") + ", seed " +
+         text(static_cast<std::int64_t>(seed));
 }
 
 /// Sets `splits` equal splits of K, or fewer so that none is empty.
