@@ -121,8 +121,8 @@ struct WgmmaArguments {
 
 namespace wgmma_detail {
 
-/// For consumers only.
-enum NamedBarrier : int { kStaggerBarrier = 1, kSplitBarrier, kSwappedBarrier };  // one of kSwappedBarrier a consumer
+/// For consumers only; kSwappedBarrier + i is consumer i's own.
+enum NamedBarrier : int { kStaggerBarrier = 1, kSplitBarrier, kSwappedBarrier };
 
 /// Does the fallback compute the whole product? It does if all lines of an operand failed the split in two parts.
 __device__ __forceinline__ bool falls_back(const WgmmaArguments& g) {
