@@ -117,7 +117,7 @@ def test_forced_names(plan: Ask, names: Ask) -> None:
         precision = HIGH if "tf32" in name else HIGHEST
         taken = plan(m, 256, 512, dtype=dtype, precision=precision, forced=name, layout=layout).split()
         assert taken[0].startswith(name.removesuffix("_apart").removesuffix("_few_rows")), name
-    in_use = set(re.findall(r"simt_\w+", tune.__doc__)) | {*fuzz.PLANS, "fp64_64x64/4", "wgmma_64x128/swapped"}
+    in_use = set(re.findall(r"simt_\w+", tune.__doc__)) | {*fuzz.PLANS, "fp64_64x64/4"}
     for name in in_use:
         assert names(64, 64, 64, forced=name).startswith("known: "), name
     shapes = ("mma_16x16", "fp64_63x64", "fp64/4", "fp64_64x64/", "fp64_64x64/two", "mma/swapped")

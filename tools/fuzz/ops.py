@@ -17,7 +17,8 @@ from tools.fuzz.check import Bound, Case, Inputs, raw, smallest
 from tools.fuzz.draw import HALVES, MOST, Draw
 
 PRECISIONS = ["highest", "highest", "ieee", "high", "medium"]
-PLANS = ["simt", "gemv", "dot", "sweep", "outputs", "sliced", "wgmma", "bf16x3", "tf32", "mma", "wgmma_few_rows"]
+PLANS = ["simt", "gemv", "dot", "sweep", "outputs", "sliced", "wgmma", "bf16x3", "tf32", "mma"]
+PLANS += ["wgmma_few_rows", "wgmma/swapped"]
 
 
 def accumulator(dtype: torch.dtype) -> tuple[float, float]:
