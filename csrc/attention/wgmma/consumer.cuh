@@ -12,6 +12,7 @@
 #include "attention/tiles/softmax.cuh"
 #include "attention/wgmma/epilogue.cuh"
 #include "attention/wgmma/mask_slot.cuh"
+#include "attention/wgmma/multiply.cuh"
 #include "attention/wgmma/shared.cuh"
 #include "device/ptx/bulk_copy.cuh"
 #include "device/ptx/warpgroup.cuh"
@@ -90,15 +91,7 @@ struct Consumer {
   /// Issues O += P V, and commits it.
   __device__ __forceinline__ void multiply_values() {
     const auto v = S::Value::descriptor_low(ptx::shared_address(shared.values + value.slot * kTile.value_bytes()));
-    ptx::wgmma_pin(outputs);
-#pragma unroll
-    for (int step = 0; step < kKeys / 16; ++step) ptx::wgmma_pin(weights[step]);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kKeys / 16; ++step)
-      ptx::WgmmaRegisters<Element, false>::mma(outputs, weights[step], S::Value::descriptor(v, step * S::Value::kStepBytes),
-                                               true);
-    ptx::wgmma_commit();
+    multiply_weights<Element, typename S::Value>(outputs, weights, v);
   }
 
   /// A warp's arrival that releases a slot to the producer.

@@ -17,6 +17,7 @@
 #include "attention/tiles/mask.cuh"
 #include "attention/tiles/scheduler.cuh"
 #include "attention/tiles/softmax.cuh"
+#include "attention/wgmma/multiply.cuh"
 #include "attention/wgmma/wide.h"
 #include "device/launch.h"
 #include "device/ptx/grid.cuh"
@@ -199,15 +200,7 @@ struct WideSide {
       wait(kValueSlot, side);
     const auto mine = values_of(side), others = values_of(1 - side);
     const auto others_weights = S::Rows::descriptor_low(ptx::shared_address(shared.part(1 - side, 2)));
-    ptx::wgmma_pin(outputs);
-#pragma unroll
-    for (int step = 0; step < kKeys / 16; ++step) ptx::wgmma_pin(weights[step]);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kKeys / 16; ++step)
-      ptx::WgmmaRegisters<Element, false>::mma(outputs, weights[step], S::Values::descriptor(mine, step * S::Values::kStepBytes),
-                                               true);
-    ptx::wgmma_commit();
+    multiply_weights<Element, typename S::Values>(outputs, weights, mine);
     leave_weights();
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step)
