@@ -1,17 +1,13 @@
 // From a plan's values to template arguments.
 #pragma once
-#include <utility>
+#include "device/numeric.cuh"
 
 namespace xgemm::matmul {
 
-/// Calls run.operator()<kTile>() for the tile of a table of `kCount` tiles that equals `tile`; returns its result.
-template <std::size_t kCount, std::size_t kIndex = 0, class Tile, class Run>
-auto dispatch_tile(Tile tile, const Run& run) {
-  constexpr Tile kTile = static_cast<Tile>(kIndex);
-  if constexpr (kIndex + 1 < kCount) {
-    if (tile != kTile) return dispatch_tile<kCount, kIndex + 1>(tile, run);
-  }
-  return run.template operator()<kTile>();
+/// Calls run.operator()<kTile>() for the tile of a table of `kCount` tiles that equals `tile`.
+template <std::size_t kCount, class Tile, class Run>
+void dispatch_tile(Tile tile, const Run& run) {
+  with_index<kCount>(static_cast<int>(tile), [&](auto index) { run.template operator()<static_cast<Tile>(index())>(); });
 }
 
 /// Calls run.operator()<a, b>(). `a`, `b`: is A, is B contiguous along k?

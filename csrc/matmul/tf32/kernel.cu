@@ -244,9 +244,12 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
   launch_pack(p, pack_operand<std::uint32_t>(p, lines_of_a(p), plan.a, workspace),
               pack_operand<std::uint32_t>(p, lines_of_b(p), plan.b, workspace), stream);
   const auto ctas = static_cast<unsigned>(plan.ctas);
-  return dispatch_tile<kTf32Tiles.size()>(plan.tile, [&]<Tf32Tile kTile>() {
-    return k_major_x ? launch<Tf32Instance<kTile, true>>(g, ctas, stream) : launch<Tf32Instance<kTile, false>>(g, ctas, stream);
+  bool launched = false;
+  dispatch_tile<kTf32Tiles.size()>(plan.tile, [&]<Tf32Tile kTile>() {
+    launched =
+        k_major_x ? launch<Tf32Instance<kTile, true>>(g, ctas, stream) : launch<Tf32Instance<kTile, false>>(g, ctas, stream);
   });
+  return launched;
 }
 
 }  // namespace xgemm::matmul

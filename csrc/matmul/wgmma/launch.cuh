@@ -50,26 +50,23 @@ inline void choose_store(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
     return !x.data || (kernel.activates_boxes && !config.gated && p.batches == 1 && x.col_stride == 1 && x.row_stride % 2 == 0 &&
                        reinterpret_cast<std::uintptr_t>(x.data) % static_cast<unsigned>(2 * out_bytes) == 0);
   };
+  const auto map_out = [&](std::int64_t columns, std::int64_t rows, int bytes) {  // of C; bytes of a box's row
+    return make_tensor_map(g.out, {.data = p.out,
+                                   .dtype = p.dtype,
+                                   .sizes = {columns, rows, p.batches},
+                                   .strides = {columns, rows * columns},
+                                   .box = {bytes / out_bytes, 16},
+                                   .swizzle_bytes = bytes});
+  };
   if ((g.swapped = plan.swapped)) {
-    g.boxes = make_tensor_map(g.out, {.data = p.out,
-                                      .dtype = p.dtype,
-                                      .sizes = {p.m, p.n, p.batches},
-                                      .strides = {p.m, p.m * p.n},
-                                      .box = {64, 16},
-                                      .swizzle_bytes = 128});
+    g.boxes = map_out(p.m, p.n, 128);
     return;
   }
   g.direct = config.may_store_direct() && plain && p.activation == Activation::none && p.n % 2 == 0 &&
              g.tiles.width * out_bytes % box_bytes != 0;
   const bool may_box = whole && whole_boxes && !g.direct && (kernel.activates_boxes || p.activation == Activation::none);
   g.boxes = may_box && paired(p.c) && paired(p.residual) && g.tiles.width * out_bytes % box_bytes == 0 &&
-            tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) &&
-            make_tensor_map(g.out, {.data = p.out,
-                                    .dtype = p.dtype,
-                                    .sizes = {p.n, p.m, p.batches},
-                                    .strides = {p.n, p.m * p.n},
-                                    .box = {box_bytes / out_bytes, 16},
-                                    .swizzle_bytes = box_bytes});
+            tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) && map_out(p.n, p.m, box_bytes);
   if (!g.boxes && may_box && plain && !config.gated && config.tile_n >= 64 &&
       (box_bytes == 128 || p.activation == Activation::none))
     g.boxes = g.ragged = true;
@@ -174,8 +171,10 @@ bool launch_layout(const WgmmaLaunch& launch) {
 /// Half-precision operands and result.
 template <class T>
 bool launch_half_type(const WgmmaLaunch& launch) {
-  return dispatch_tile<kWgmmaTiles.size()>(launch.plan.tile,
-                                           [&]<WgmmaTile kTile>() { return launch_layout<T, T, kTile, 1, false>(launch); });
+  bool launched = false;
+  dispatch_tile<kWgmmaTiles.size()>(launch.plan.tile,
+                                    [&]<WgmmaTile kTile>() { launched = launch_layout<T, T, kTile, 1, false>(launch); });
+  return launched;
 }
 
 }  // namespace xgemm::matmul
