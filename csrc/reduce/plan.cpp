@@ -91,8 +91,8 @@ bool is_small_tile(const Layout& layout, std::int64_t group) {
          (all.length <= kLongestOfFew && all.outputs * all.length <= kFew);
 }
 
-/// Is the array dense, with one reduced dim, in many groups that a CTA keeps, and results in their order? Up to kTree positions
-/// the kernel for short columns is faster, unless single elements of its warps are far apart.
+/// Is the array dense, with one reduced dim, in many groups, and results in their order? Up to kTree positions the kernel for
+/// short columns is faster, unless single elements of its warps are far apart.
 bool is_packed(const Layout& layout) {
   constexpr std::int64_t kMany = 1 << 17, kFewPositions = 4, kFewBytes = 16;  // elements of all groups; of a position
   const DimList &kept = layout.kept, &gone = layout.gone;
@@ -100,8 +100,8 @@ bool is_packed(const Layout& layout) {
   if (!layout.folds() || all.in == DType::f64 || kept.count != 2 || gone.count != 1) return false;
   const std::int64_t columns = kept.back().size, group = all.length * columns;
   const bool short_ones = all.length <= kTree, apart = columns * static_cast<std::int64_t>(size_of(all.in)) < kFewBytes;
-  return (!short_ones || (all.length <= kFewPositions && apart)) && group <= kPackedElements &&
-         all.outputs * all.length >= kMany && kept.back().strides == std::array{std::int64_t{1}, std::int64_t{1}} &&
+  return (!short_ones || (all.length <= kFewPositions && apart)) && all.outputs * all.length >= kMany &&
+         kept.back().strides == std::array{std::int64_t{1}, std::int64_t{1}} &&
          kept.dims[0].strides == std::array{group, columns} && gone.back().strides[kIn] == columns;
 }
 
@@ -122,6 +122,7 @@ LayoutClass class_of_columns(const Layout& layout) {
                       run.size <= longest_folded_run(layout) && fills_tile;
   const bool side_by_side = columns.strides[kIn] != 0 && columns.strides[kIn] < inner;
   if (!folded && !side_by_side) return LayoutClass::rows;
+  static_assert(kMinTile <= kPackedElements);  // a CTA keeps a group
   if (!fills_tile && is_packed(layout)) return LayoutClass::packed;
   if (!folded && layout.folds() && layout.gone.count == 1) {
     const bool wide = layout.arguments.in == DType::f64;  // which has no kernel for short columns

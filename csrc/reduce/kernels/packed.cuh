@@ -2,9 +2,9 @@
 // as one piece of memory, 16 bytes a load, and keeps in shared memory as fp32.
 //
 // Layouts: dense, any address; results contiguous in the same order.
-// Order of additions: a lane's elements, `lanes` positions apart, eight as a tree, then two by two, then the last; then the
-// lanes. Architectures: sm_80 and later. Limits: fp32, fp16, bf16; groups of at most kPackedElements elements. Floor: every
-// element read once, every result written once. A thread takes four instructions an element and some forty a result.
+// Order of additions: a lane's elements, `lanes` positions apart, eight as a tree, two by two, the last; then the lanes.
+// Architectures: sm_80 and later. Limits: fp32, fp16, bf16; groups of at most kPackedElements elements.
+// Floor: every element read once, every result written once. Four instructions an element, some forty a result.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "reduce/kernels/common.cuh"
