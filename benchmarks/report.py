@@ -178,7 +178,7 @@ def overview(results: Results) -> str:
     text += "operand are not a multiple of 16 bytes.\n\n"
     text += overview_table(results) + "".join(f"\n{tested(of)}" for of in results.gpu_tests)
     plots = [op for op in OPS if (results.folder / f"{op}.png").exists()]
-    return text + "".join(f"\n![{op}](../{results.url}/{op}.png)\n" for op in plots)
+    return text + ("\n" if plots else "") + "".join(f"![{op}](../{results.url}/{op}.png)\n" for op in plots)
 
 
 def everything(results: Results) -> str:

@@ -1,6 +1,7 @@
 """Reads the result files of one GPU and makes tables of them, in Markdown."""
 
 import json
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ LAB = [
     "lab_spilling",
     "lab_roofline",
 ]
+LAB_COUNTERS = "lab_counters"
 COMPUTE = {"matmul", "linear", "gated_linear", "attention"}  # the others move bytes: their figure is the cold one
 OURS = "xgemm"
 ANY = "any"
@@ -73,7 +75,7 @@ class Results:
     @classmethod
     def read(cls, folder: Path) -> "Results":
         documents = {}
-        for op in [*OPS, RANDOM_SHAPES, BATCH_INVARIANT, MODELS, TRAINING, *LAB]:
+        for op in [*OPS, RANDOM_SHAPES, BATCH_INVARIANT, MODELS, TRAINING, *LAB, LAB_COUNTERS]:
             if (path := folder / f"{op}.json").exists():
                 documents[op] = json.loads(path.read_text())
         tests = sorted(folder.parent.glob("*/gpu_tests.json"))
@@ -259,12 +261,12 @@ def fifth_percentile(values: list[float]) -> float:
     return statistics.quantiles(values, n=20, method="inclusive")[0] if len(values) > 1 else values[0]
 
 
-def random_tables(rows: list[dict]) -> str:
+def random_tables(rows: list[dict], without: Sequence[str] = ()) -> str:
     """Of random shapes a line a group of cases, dtype and mode, with the best peer's time over ours; the worst ten."""
     found: dict[tuple, list[Group]] = {}
     every = [group for group in grouped(rows) if OURS in group and best_peer(group)]
     for group in every:
-        for name in group[OURS]["groups"]:
+        for name in set(group[OURS]["groups"]).difference(without):
             found.setdefault((name, group[OURS]["dtype"], group[OURS]["mode"] or ""), []).append(group)
     if not every:
         return ""
@@ -279,13 +281,16 @@ def random_tables(rows: list[dict]) -> str:
     return text + "\n" + markdown(["the worst ten", "dtype", "xgemm us", "peer us", "peer", "ratio"], lines)
 
 
+PARTS_OF_PRODUCTS = "nn", "nt", "tn", "tt", "input gradients", "weight gradients"  # of few cases each
+
+
 def random_report(results: Results) -> str:
     document = results.documents.get(RANDOM_SHAPES)
     if document is None:
         return ""
     seeds = ", ".join(str(seed) for seed in sorted({row["seed"] for row in document["rows"]}))
     text = f"{provenance(document)}. Seeds {seeds}; the time of the fastest peer of the same accuracy over ours.\n\n"
-    return text + random_tables(document["rows"])
+    return text + random_tables(document["rows"], [f"matmul, {kind}" for kind in PARTS_OF_PRODUCTS])
 
 
 def accuracy(rows: list[dict]) -> str:
@@ -422,36 +427,43 @@ MORE: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 
 
-# Experiments of two variables: a line a case, a column a variant, and the figure that stands there.
+# Experiments of two variables: a line a case, a column a variant, and the field whose figure stands there.
 GRIDS = {
-    "lab_fma": ("share of the peak", lambda row: f"{row['of_peak']:.3f}"),
-    "lab_copy": ("share of the peak bandwidth", lambda row: f"{row['of_peak']:.3f}"),
-    "lab_coalescing": ("microseconds", lambda row: microseconds(row["us"])),
-    "lab_reduction_grid": ("GB/s", lambda row: f"{row['gbps']:.0f}"),
+    "lab_fma": ("share of the peak", "of_peak", "{:.3f}".format),
+    "lab_copy": ("share of the peak bandwidth", "of_peak", "{:.3f}".format),
+    "lab_coalescing": ("microseconds", "us", microseconds),
+    "lab_reduction_grid": ("GB/s", "gbps", "{:.0f}".format),
+    "lab_quantisation": ("TFLOP/s", "tflops", "{:.1f}".format),
+    "lab_padding": ("TFLOP/s", "tflops", "{:.0f}".format),
 }
+PADDED = re.compile(r" to \d+$")  # the multiple to which k is padded: not a variant of its own
 
 
 def grid_table(op: str, rows: list[dict]) -> str:
     """A document's figure for a cell stands in brackets."""
-    what, figure = GRIDS[op]
+    what, field, figure = GRIDS[op]
+    rows = [row | {"contender": PADDED.sub("", row["contender"])} for row in rows]
     cases, variants = (list(dict.fromkeys(row[key] for row in rows)) for key in ("case", "contender"))
     found = {(row["case"], row["contender"]): row for row in rows}
 
     def cell(row: dict | None) -> str:
-        if row is None or (op != "lab_coalescing" and row.get("of_peak", row["gbps"]) is None):
+        if row is None or row[field] is None:
             return ""
-        return figure(row) + (f" ({row['document']})" if row.get("document") else "")
+        return figure(row[field]) + (f" ({row['document']})" if row.get("document") else "")
 
     lines = [[case, *(cell(found.get((case, variant))) for variant in variants)] for case in cases]
     header = ["", *variants]
-    occupancy = [{row["occupancy"] for row in rows if row["case"] == case and "occupancy" in row} for case in cases]
-    if all(len(values) == 1 for values in occupancy):  # whatever the variant
-        header.append("occupancy")
-        lines = [[*line, f"{values.pop():.1%}"] for line, values in zip(lines, occupancy, strict=True)]
+    for key in ("occupancy", "predicted"):
+        of_case = [{row[key] for row in rows if row["case"] == case and row.get(key) is not None} for case in cases]
+        if any(of_case) and all(len(values) <= 1 for values in of_case):  # whatever the variant
+            name, text = MORE[key]
+            header.append(name)
+            lines = [[*line, "".join(map(text, values))] for line, values in zip(lines, of_case, strict=True)]
     if all("registers" in row and "occupancy" in row for row in rows):
         used = [next(str(row["registers"]) for row in rows if row["contender"] == variant) for variant in variants]
         lines.append(["registers a thread", *used, *[""] * (len(header) - 1 - len(used))])
-    return f"{what[0].upper()}{what[1:]}; in brackets a document's figure.\n\n" + markdown(header, lines)
+    note = "; in brackets a document's figure" if any(row.get("document") for row in rows) else ""
+    return f"{what[0].upper()}{what[1:]}{note}.\n\n" + markdown(header, lines)
 
 
 def experiments_table(rows: list[dict]) -> str:
@@ -475,17 +487,27 @@ def lab_documents(op: str, results: Results) -> list[tuple[str, dict]]:
 
 
 def lab_text(op: str, folder: str, document: dict, results: Results) -> str:
-    """Where and when it was measured, the conclusion and the plot."""
-    text = f"{provenance(document)}.\n\n"
+    """The conclusion, where and when it was measured, and the plot."""
+    text = ""
     if conclusion := document.get("conclusion"):  # made from the rows when they were measured
-        text += ("" if conclusion["shown"] else "**The effect was not measured.** ") + conclusion["text"] + "\n\n"
-    if (results.folder.parent / folder / f"{op}.png").exists():  # drawn by the lab's runner
-        text += f"![{op}](../benchmarks/results/{folder}/{op}.png)\n\n"
+        text += ("" if conclusion["shown"] else "**The effect was not measured.** ") + conclusion["text"] + "\n"
+    text += f"{provenance(document)}.\n\n"
+    if plot := lab_plot(op, folder, results):
+        text += f"![{op}]({plot})\n\n"
     return text
 
 
+def lab_plot(op: str, folder: str, results: Results) -> str:
+    """The link to what the lab's runner has drawn, if it has."""
+    drawn = (results.folder.parent / folder / f"{op}.png").exists()
+    return f"../benchmarks/results/{folder}/{op}.png" if drawn else ""
+
+
 def lab_table(op: str, results: Results) -> str:
-    """The conclusion and plot of a ladder or an experiment on every GPU; the measurements of the first of these."""
+    """Conclusion, plot and measurements of a ladder or an experiment on one GPU; a line of each other one.
+
+    What was concluded on these is in `lab_overview`.
+    """
     found = lab_documents(op, results)
     if not found:
         return "Not measured yet.\n"
@@ -497,8 +519,11 @@ def lab_table(op: str, results: Results) -> str:
         for row in rows:
             kinds.setdefault((row["shape"].get("d"), row["shape"].get("causal")), []).append(row)
         tables = [ladder_table(of_kind) for of_kind in kinds.values()]
-    first, *others = (lab_text(op, folder, document, results) for folder, document in found)
-    return (first + "\n".join(tables) + "".join(f"\n{other}" for other in others)).rstrip("\n") + "\n"
+    text = lab_text(op, *found[0], results) + "\n".join(tables)
+    for folder, document in found[1:]:
+        plot = lab_plot(op, folder, results)
+        text += f"\n{provenance(document)}{f': [plot]({plot})' if plot else ''}.\n"
+    return text
 
 
 # Heading, unit and format of a counter's column.
@@ -519,18 +544,18 @@ COUNTERS = {
 
 
 def lab_counters(results: Results) -> str:
-    """What each GPU counted in the prepared calls, beside the documents' figures; no column that no call fills."""
-    tables = []
-    for _, document in lab_documents("lab_counters", results):
-        counted = [key for key in COUNTERS if any(key in row["counters"] for row in document["rows"])]
-        table = []
-        for row in document["rows"]:
-            values = [(row["counters"].get(key), *COUNTERS[key][1:]) for key in counted]
-            cells = ["" if value is None else f"{value / unit:{spec}}" for value, unit, spec in values]
-            table.append([row["case"], *cells, row["document"]])
-        header = ["call", *(COUNTERS[key][0] for key in counted), "document"]
-        tables.append(f"{provenance(document)}.\n\n" + markdown(header, table))
-    return "\n".join(tables) or "Not counted yet.\n"
+    """What this GPU counted in the prepared calls, beside the documents' figures; no column that no call fills."""
+    document = results.documents.get(LAB_COUNTERS)
+    if document is None:
+        return "Not counted yet.\n"
+    counted = [key for key in COUNTERS if any(key in row["counters"] for row in document["rows"])]
+    table = []
+    for row in document["rows"]:
+        values = [(row["counters"].get(key), *COUNTERS[key][1:]) for key in counted]
+        cells = ["" if value is None else f"{value / unit:{spec}}" for value, unit, spec in values]
+        table.append([row["case"], *cells, row["document"]])
+    header = ["call", *(COUNTERS[key][0] for key in counted), "document"]
+    return f"{provenance(document)}.\n\n" + markdown(header, table)
 
 
 def lab_gpus(found: dict[str, list[tuple[str, dict]]], results: Results) -> list[str]:
