@@ -257,7 +257,8 @@ using Attention = Result(const at::Tensor&, const at::Tensor&, const at::Tensor&
                          std::string_view);
 }
 
-/// scaled_dot_product_attention for query (..., H, Sq, D), key (..., H, Sk, D), value (..., H, Sk, Dv); D and Dv up to 256.
+/// scaled_dot_product_attention for query (..., H, Sq, D), key (..., H, Sk, D), value (..., H, Sk, Dv), with enable_gqa fewer
+/// heads of key and value; D and Dv up to 576.
 inline at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                             const AttentionOptions& options = {}) {
   static const auto op = detail::find<detail::Attention<at::Tensor>>("xgemm::attention");

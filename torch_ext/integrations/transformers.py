@@ -136,7 +136,7 @@ def attention(
     position_bias: Tensor | None = None,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """What an attention layer of transformers calls. Heads wider than 256 are computed by torch.
+    """What an attention layer of transformers calls. Torch computes heads wider than `widest_head`.
 
     Args:
         module: the layer; its `is_causal` counts where the argument of that name is None.

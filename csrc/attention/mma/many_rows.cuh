@@ -5,8 +5,8 @@
 //              and values a tile at a time, come to shared memory by cp.async (copies.cuh) while others are computed.
 //   Loop       four stages: keys and values of the next tile are copied during a step; a barrier a step. Two: values are copied
 //              during Q K^T, the next keys during the rest; two barriers.
-//   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype, the kind of mask and plan.cpp's split of the
-//              keys for this many rows, as wgmma/kernel.cuh's.
+//   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype, the kind of mask and plan.cpp's splits of
+//              the keys, as wgmma/kernel.cuh's.
 //   Masks      classified before (tiles/mask_tiles.cuh).
 //   Floor      2 Sq Sk (D + Dv) flop at the rate of mma.sync; Sq Sk exponentials at 16 a cycle and SM.
 #pragma once

@@ -6,8 +6,8 @@
 //              multiples of 16 bytes; output contiguous, Dv a multiple of 8. D and Dv up to kTile's, zeros beyond; scale > 0.
 //   Roles      persistent CTAs; warpgroup 0 loads (producer.cuh), each other one owns 64 rows (consumer.cuh): scores, weights and
 //              outputs stay in registers, the weights as wgmma's A operand.
-//   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype, the kind of mask and plan.cpp's split of
-//              the keys for this many rows: tiles of kTile.keys from key 0 on, from the last to the first of a split; tiles
+//   Order      a row's sums are added in an order that depends on Sk, D, Dv, dtype, the kind of mask and plan.cpp's splits of
+//              the keys (so on batch and GPU): tiles of kTile.keys from key 0 on, from the last to the first of a split; tiles
 //              that a row does not see leave its state unchanged; splits are merged in order (merge.cuh).
 //   Floor      2 Sq Sk (D + Dv) flop at 4096 a cycle and SM; Sq Sk exponentials at 16; Q, K, V and O once through memory.
 #pragma once

@@ -8,7 +8,7 @@
 //   its states move to their columns at the end; otherwise a vector is two blocks and a shift.
 // Order of additions: four positions of a thread as a tree, its trees in order, the threads of a column, then its splits.
 // Architectures: sm_80 and later. Limits: IndexMap's dims; 64-bit positions.
-// Floor: every element read once; a tile's partial results are 1 / (8 .. 128 steps) of that.
+// Floor: every element read once; a tile's partial results are 1 / (16 .. 128 steps) of that.
 #pragma once
 #include "device/ptx/grid.cuh"
 #include "reduce/kernels/column_states.cuh"
