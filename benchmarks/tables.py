@@ -163,7 +163,7 @@ def provenance(*documents: dict) -> str:
     by_date = sorted(documents, key=lambda document: document["date"])
     newest, versions = by_date[-1], by_date[-1]["versions"]
     clocks = [clock for document in documents for clock in document["clocks_mhz"]]
-    clock = f", SM clock {min(clocks)} to {max(clocks)} MHz" if clocks else ""
+    clock = ", SM clock " + " to ".join(str(x) for x in sorted({min(clocks), max(clocks)})) + " MHz" if clocks else ""
     days = " to ".join(dict.fromkeys(document["date"][:10] for document in (by_date[0], newest)))
     commits = list(dict.fromkeys(document["commit"] for document in by_date))
     return (

@@ -72,7 +72,7 @@ class Enabled:
         if left := [name for name in OPERATORS if name not in self.ops]:
             lines.append(f"  left to torch: {', '.join(left)}")
         if self.missing:
-            lines.append(f"  not as in this torch, left to it: {', '.join(self.missing)}")
+            lines.append(f"  left to torch, not {self._device}'s or not as expected there: {', '.join(self.missing)}")
         calls = self.calls
         lines.append("  calls so far:" if calls else "  calls so far: none")
         width = max((len(name) for name, _ in calls), default=0)
