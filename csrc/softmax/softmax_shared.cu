@@ -9,7 +9,7 @@
 // Floor: one read, one write; three passes over shared memory (maximum, sum, result); 14 instructions per 16-bit element.
 #include "device/all_shared.h"
 #include "device/ptx/bulk_copy.cuh"
-#include "device/ptx/cluster_exchange.cuh"
+#include "device/ptx/cluster.cuh"
 #include "softmax/kernels/common.cuh"
 
 namespace xgemm::softmax {

@@ -15,7 +15,6 @@
 #include "attention/tiles/mask.cuh"
 #include "attention/wgmma/consumer.cuh"
 #include "device/ptx/bulk_copy.cuh"
-#include "device/ptx/named_barrier.cuh"
 
 namespace xgemm::attention {
 

@@ -1,4 +1,5 @@
-// Clusters of CTAs on sm_90: rank, barrier, and stores to another CTA's shared memory. PTX ISA, "barrier.cluster", "mapa".
+// Clusters of CTAs on sm_90: rank, barrier, and stores to another CTA's shared memory. PTX ISA, "barrier.cluster", "mapa",
+// "st.async".
 #pragma once
 #include "device/ptx/mbarrier.cuh"
 
@@ -10,6 +11,13 @@ __device__ __forceinline__ std::uint32_t cluster_rank() {
   return rank;
 }
 
+/// The cluster's index in the grid; blockIdx.x for a launch without clusters.
+__device__ __forceinline__ std::uint32_t cluster_index() {
+  std::uint32_t index;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+  return index;
+}
+
 /// Barrier of all threads of all CTAs of the cluster. Their writes to each other's shared memory before it are visible after
 /// it.
 __device__ __forceinline__ void cluster_sync() {
@@ -19,6 +27,10 @@ __device__ __forceinline__ void cluster_sync() {
 /// Separate arrive and wait for single threads. Only mbarriers (after fence_barrier_init) become visible.
 __device__ __forceinline__ void cluster_arrive_thread() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait_thread() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
+/// After fence_barrier_init(): the barriers that this thread initialised are visible to the threads that have waited.
+__device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 /// cluster_sync() for CTAs whose warps have different roles and call it at different places: each warp arrives as a whole.
 __device__ __forceinline__ void cluster_sync_warps() {
@@ -53,6 +65,25 @@ __device__ __forceinline__ void store_remote(std::uint32_t address, unsigned val
 }
 __device__ __forceinline__ void store_remote(std::uint32_t address, float x, float y) {
   asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+/// Writes `value` to the address that corresponds to `to` in CTA `rank`, and completes its bytes on the barrier that
+/// corresponds to `barrier` there.
+__device__ __forceinline__ void store_async(const void* to, unsigned value, Barrier* barrier, std::uint32_t rank) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(remote_address(to, rank)),
+               "r"(value), "r"(remote_address(barrier, rank))
+               : "memory");
+}
+__device__ __forceinline__ void store_async(const void* to, unsigned long long value, Barrier* barrier, std::uint32_t rank) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(remote_address(to, rank)),
+               "l"(value), "r"(remote_address(barrier, rank))
+               : "memory");
+}
+__device__ __forceinline__ void store_async(const void* to, const float4& value, Barrier* barrier, std::uint32_t rank) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                   remote_address(to, rank)),
+               "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(remote_address(barrier, rank))
+               : "memory");
 }
 
 }  // namespace xgemm::ptx

@@ -34,6 +34,12 @@ __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+/// Arrives after `computed`, which is never -1, is known. Without that dependence ptxas moves arithmetic across the barrier.
+__device__ __forceinline__ void named_barrier_arrive_after(float computed, int id, int threads) {
+  asm volatile("{\n.reg .pred known;\nsetp.neu.f32 known, %0, 0fBF800000;\n@known bar.arrive %1, %2;\n}" ::"f"(computed), "r"(id),
+               "r"(threads)
+               : "memory");
+}
 /// Waits for all `threads`; returns true to all of them if `condition` is true for at least one.
 __device__ __forceinline__ bool named_barrier_or(int id, int threads, bool condition) {
   std::uint32_t any;

@@ -202,37 +202,5 @@ XGEMM_WGMMA_TF32(64, XGEMM_R32, "%32", "%33", "%34", "%35", "%36", "%37", XGEMM_
 XGEMM_WGMMA_TF32(128, XGEMM_R64, "%64", "%65", "%66", "%67", "%68", "%69", XGEMM_D64)
 XGEMM_WGMMA_TF32(256, XGEMM_R128, "%128", "%129", "%130", "%131", "%132", "%133", XGEMM_D128)
 #undef XGEMM_WGMMA_TF32
-#undef XGEMM_D128
-#undef XGEMM_D120
-#undef XGEMM_D112
-#undef XGEMM_D104
-#undef XGEMM_D96
-#undef XGEMM_D88
-#undef XGEMM_D80
-#undef XGEMM_D72
-#undef XGEMM_D64
-#undef XGEMM_D56
-#undef XGEMM_D48
-#undef XGEMM_D40
-#undef XGEMM_D32
-#undef XGEMM_D16
-#undef XGEMM_D8
-#undef XGEMM_D4
-#undef XGEMM_R128
-#undef XGEMM_R120
-#undef XGEMM_R112
-#undef XGEMM_R104
-#undef XGEMM_R96
-#undef XGEMM_R88
-#undef XGEMM_R80
-#undef XGEMM_R72
-#undef XGEMM_R64
-#undef XGEMM_R56
-#undef XGEMM_R48
-#undef XGEMM_R40
-#undef XGEMM_R32
-#undef XGEMM_R16
-#undef XGEMM_R8
-#undef XGEMM_R4
 
 }  // namespace xgemm::ptx

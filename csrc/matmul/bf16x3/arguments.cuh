@@ -12,10 +12,10 @@
 
 namespace xgemm::matmul {
 
-/// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
+/// Compile-time choices of one instantiation.
 struct Bf16x3Config {
   bool k_major_b;  ///< B's columns are contiguous in shared memory
-  bool fallback;   ///< bf16x3_fallback: the tiles and elements of Bf16x3Arguments::fallback
+  bool fallback;   ///< the tiles and elements of Bf16x3Arguments::fallback
   bool short_k;    ///< K is one or two blocks, whole tiles
 };
 

@@ -9,11 +9,11 @@
 
 namespace xgemm::matmul::bf16x3 {
 
-template <class Config>
+template <Bf16x3Config kConfig>
 struct Consumer {
-  using Work = Scheduler<Config>;
+  using Work = Scheduler<kConfig>;
   using Layout = ptx::OperandLayout<true, 128, 0>;
-  static constexpr bool kFallback = Config::kValue.fallback, kShort = Config::kValue.short_k;
+  static constexpr bool kFallback = kConfig.fallback, kShort = kConfig.short_k;
   static constexpr int kSums = kRows / 2;
   static constexpr bool kKeepsOffset = !kShort;  // ptxas has no register for it in the others
 
@@ -37,11 +37,11 @@ struct Consumer {
         stage(memory.stages + consumer * kStageRows * Shared::kPitch),
         column_lifts(memory.fallback.lifts[kProducerWarps] + consumer * 64),
         base_a(Layout::descriptor(ptx::shared_address(memory.slots_a))),
-        kept_offset(kKeepsOffset ? SlotReader<Config>::first_offset() : 0) {}
+        kept_offset(kKeepsOffset ? SlotReader<kConfig>::first_offset() : 0) {}
 
   __device__ __forceinline__ std::uint32_t first_of_slot() const {
     return ptx::shared_address(shared.slots_b) + static_cast<unsigned>(state_b.slot * kSlotBytesB) +
-           (kKeepsOffset ? kept_offset : SlotReader<Config>::first_offset());
+           (kKeepsOffset ? kept_offset : SlotReader<kConfig>::first_offset());
   }
   /// All lanes arrive if threads refill the slot by cp.async: racecheck does not follow reads through __syncwarp().
   __device__ __forceinline__ void release(ptx::Barrier& slot, int arriving) const {
@@ -53,12 +53,12 @@ struct Consumer {
   __device__ __forceinline__ void split_columns(std::uint32_t& lost) {
     shared.pipeline_b.wait(state_b);
     if (kFallback && shared.fallback.lifts_any) {
-      const FragmentPlace<Config> place;
+      const FragmentPlace<kConfig> place;
       const float first = __int_as_float(column_lifts[place.first] << 23),
                   second = __int_as_float(column_lifts[place.second] << 23);
-      lost |= SlotReader<Config>::template split<kFallback>(fragments, first_of_slot(), first, second);
+      lost |= SlotReader<kConfig>::template split<kFallback>(fragments, first_of_slot(), first, second);
     } else {
-      lost |= SlotReader<Config>::template split<false>(fragments, first_of_slot(), 1.f, 1.f);
+      lost |= SlotReader<kConfig>::template split<false>(fragments, first_of_slot(), 1.f, 1.f);
     }
     // No proxy fence: TMA refills the slot only after A's slot of this block is released, so after the fragments' products.
     release(shared.pipeline_b.empty[state_b.slot], g.tma || false ? 1 : 32);
@@ -118,17 +118,17 @@ struct Consumer {
     float finite = 0;
 #pragma unroll
     for (const float x : total) finite = fmaf(x, 0.f, finite);
-    const FragmentPlace<Config> place;
+    const FragmentPlace<kConfig> place;
     if (isnan(finite)) {
       if constexpr (kFallback)
-        find_overflow<Config>(total, g, place, at, column0, rows, static_cast<int>(g.problem.n), lost);
+        find_overflow<kConfig>(total, g, place, at, column0, rows, static_cast<int>(g.problem.n), lost);
       else
         lost = 1;
     }
     if constexpr (kFallback)
-      if (shared.fallback.lifts_any) undo_lifts<Config>(total, g, column_lifts, place, at, rows);
+      if (shared.fallback.lifts_any) undo_lifts<kConfig>(total, g, column_lifts, place, at, rows);
     if (ptx::named_barrier_or(barrier, 128, any_lost(lost)))
-      redo_sums<Config>(total, g, shared.fallback, work, place, at, rows, columns, column0, stage, barrier);
+      redo_sums<kConfig>(total, g, shared.fallback, work, place, at, rows, columns, column0, stage, barrier);
   }
 
   __device__ __forceinline__ void run() {
@@ -138,12 +138,12 @@ struct Consumer {
       float total[kSums];
       std::uint32_t lost = 0;
       if constexpr (kFallback)
-        if (shared.fallback.lifts_any) find_column_lifts<Config>(g, column_lifts, work, consumer, n);
+        if (shared.fallback.lifts_any) find_column_lifts<kConfig>(g, column_lifts, work, consumer, n);
       sum_blocks(total, work, lost);
       const auto at = work.origin();
       const int rows = min(kRows, m - at.row), column0 = at.column + consumer * 64, columns = min(64, n - column0);
       mend(total, work, at, rows, columns, column0, lost);
-      store<Config>(total, g, shared, work, {at.batch, at.row, column0, rows, columns}, consumer, stage, barrier);
+      store<kConfig>(total, g, shared, work, {at.batch, at.row, column0, rows, columns}, consumer, stage, barrier);
     }
   }
 };

@@ -110,11 +110,11 @@ __device__ __forceinline__ void exact_sums(float (&sums)[kRows / 2], const Produ
 }
 
 /// Computes a tile's sums again, exactly, if the parts cannot represent its operands.
-template <class Config>
+template <Bf16x3Config kConfig>
 __device__ __forceinline__ void redo_sums(float (&sums)[kRows / 2], const Bf16x3Arguments& g, const Fallback& fallback,
-                                          const Scheduler<Config>& work, const FragmentPlace<Config>& place, const TileOrigin& at,
-                                          int rows, int columns, int column0, float* stage, int barrier) {
-  constexpr bool kFallback = Config::kValue.fallback;
+                                          const Scheduler<kConfig>& work, const FragmentPlace<kConfig>& place,
+                                          const TileOrigin& at, int rows, int columns, int column0, float* stage, int barrier) {
+  constexpr bool kFallback = kConfig.fallback;
   const Problem& p = g.problem;
   const float *const a = static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
                      *const b = static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride;

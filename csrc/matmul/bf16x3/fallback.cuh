@@ -98,10 +98,10 @@ __device__ __forceinline__ void lift_unit(Vector<float, 4> (&v)[4], auto along_k
 }
 
 /// Finds biased exponents that lift the 64 columns of B of consumer warpgroup `consumer`.
-template <class Config>
-__device__ __forceinline__ void find_column_lifts(const Bf16x3Arguments& g, unsigned char* lifts, const Scheduler<Config>& work,
+template <Bf16x3Config kConfig>
+__device__ __forceinline__ void find_column_lifts(const Bf16x3Arguments& g, unsigned char* lifts, const Scheduler<kConfig>& work,
                                                   int consumer, int n) {
-  const FragmentPlace<Config> place;
+  const FragmentPlace<kConfig> place;
   const auto at = work.origin();
   const LineStats* const stats = stats_b(g, at.batch);
   __syncwarp();
@@ -114,9 +114,9 @@ __device__ __forceinline__ void find_column_lifts(const Bf16x3Arguments& g, unsi
 }
 
 /// Sets `lost` if a sum is infinite or NaN although neither its row nor its column is. `rows`: of the tile.
-template <class Config>
+template <Bf16x3Config kConfig>
 __device__ __forceinline__ void find_overflow(const float (&sums)[kRows / 2], const Bf16x3Arguments& g,
-                                              const FragmentPlace<Config>& place, const TileOrigin& at, int column0, int rows,
+                                              const FragmentPlace<kConfig>& place, const TileOrigin& at, int column0, int rows,
                                               int n, std::uint32_t& lost) {
   const LineStats *const of_a = stats_a(g, at.batch) + at.row, *const of_b = stats_b(g, at.batch);
   const bool special[2] = {of_b[min(column0 + place.first, n - 1)].max_bits >= kInfinityBits,
@@ -133,9 +133,9 @@ __device__ __forceinline__ void find_overflow(const float (&sums)[kRows / 2], co
 }
 
 /// Undoes the lifts of rows and columns in the sums.
-template <class Config>
+template <Bf16x3Config kConfig>
 __device__ __forceinline__ void undo_lifts(float (&sums)[kRows / 2], const Bf16x3Arguments& g, const unsigned char* lifts,
-                                           const FragmentPlace<Config>& place, const TileOrigin& at, int rows) {
+                                           const FragmentPlace<kConfig>& place, const TileOrigin& at, int rows) {
   const LineStats* const stats = stats_a(g, at.batch) + at.row;
   const int low[2] = {lifts[place.first], lifts[place.second]};
 #pragma unroll

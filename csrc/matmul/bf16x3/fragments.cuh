@@ -38,7 +38,7 @@ __device__ __forceinline__ bool is_extreme_number(float x) { return is_extreme(_
 __device__ __forceinline__ float finite_part(float x) { return fminf(fmaxf(x, -FLT_MAX), FLT_MAX); }
 
 /// Splits a unit of A, four rows by four of k (`v`: along k, or its transpose), and writes its parts: wgmma's K-major operand.
-template <class Config>
+template <Bf16x3Config kConfig>
 __device__ __forceinline__ void split_unit(const Vector<float, 4> (&v)[4], auto along_k, unsigned char* slot, int first_row,
                                            int k, std::uint32_t& lost) {
 #pragma unroll
@@ -53,7 +53,7 @@ __device__ __forceinline__ void split_unit(const Vector<float, 4> (&v)[4], auto 
       *reinterpret_cast<uint2*>(slot + part * Shared::kPartBytes + row * 128 + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2) = {
           first[part], second[part]};
   }
-  if constexpr (Config::kValue.fallback) {
+  if constexpr (kConfig.fallback) {
     if (may_be_special(lost)) {  // is there a number that the parts cannot represent?
       lost = 0;
 #pragma unroll
@@ -75,9 +75,9 @@ __device__ __forceinline__ void pin(Fragments& fragments) {
 
 /// A thread's place in its warpgroup's 64 columns of B. Its fragments stand for rows l / 4 and l / 4 + 8 of its warp's 16; the
 /// columns `first` and `second` that it takes for them are chosen so that it reads swizzled shared memory without bank conflicts.
-template <class Config>
+template <Bf16x3Config kConfig>
 struct FragmentPlace {
-  static constexpr bool kKMajor = Config::kValue.k_major_b;
+  static constexpr bool kKMajor = kConfig.k_major_b;
   int lane, warp, quad, first, second;
 
   __device__ __forceinline__ FragmentPlace() {
@@ -89,13 +89,13 @@ struct FragmentPlace {
 };
 
 /// Reads a thread's numbers of a slot of B.
-template <class Config>
+template <Bf16x3Config kConfig>
 struct SlotReader {
-  static constexpr bool kKMajor = Config::kValue.k_major_b;
+  static constexpr bool kKMajor = kConfig.k_major_b;
 
   /// Bytes from the slot to the thread's first number. Its others are at fixed distances, but for the swizzle.
   static __device__ __forceinline__ std::uint32_t first_offset() {
-    const FragmentPlace<Config> at;
+    const FragmentPlace<kConfig> at;
     const int line = (warp_of_role() / 4 - 2) * 64 + at.first;
     return static_cast<std::uint32_t>(kKMajor ? line * 128 + ((at.quad / 2) ^ (line % 8)) * 16 + at.quad % 2 * 8
                                               : line / 32 * 8192 + 2 * at.quad * 128 + ((line % 32 / 4) ^ (2 * at.quad)) * 16 +
@@ -140,7 +140,7 @@ struct SlotReader {
         for (int part = 0; part < kParts; ++part) fragments[step][part][2 * e + 1] = parts[part];
       }
     }
-    if constexpr (Config::kValue.fallback) {
+    if constexpr (kConfig.fallback) {
       if (may_be_special(lost)) {  // is there a number that the parts cannot represent?
         lost = 0;
 #pragma unroll 1

@@ -20,7 +20,7 @@ namespace xgemm::matmul {
 
 namespace bf16x3 {
 
-template <class Config>
+template <Bf16x3Config kConfig>
 __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
   const bool tma = g.tma || false;  // "|| false", here and elsewhere: else ptxas spills two registers of bf16x3_64x128
   extern __shared__ unsigned char shared_memory[];
@@ -34,65 +34,38 @@ __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
   __syncthreads();
   ptx::grid_wait();
   ptx::grid_release();
-  if constexpr (Config::kValue.fallback)
+  if constexpr (kConfig.fallback)
     if (!list_tiles(g, shared.fallback)) return;
   if (warp_of_role() < kProducerWarps) {
     ptx::release_registers<kProducerRegisters>();
-    produce<Config>(g, shared);
+    produce<kConfig>(g, shared);
   } else {
     ptx::acquire_registers<kConsumerRegisters>();
-    Consumer<Config>(g, shared).run();
+    Consumer<kConfig>(g, shared).run();
   }
 }
 
 }  // namespace bf16x3
 
-template <class Config>
+/// The product; or, of a fallback, the elements that a product in fp16 parts leaves (fallback.cuh).
+template <bool kKMajorB, bool kFallback, bool kShort>
 __global__ void __launch_bounds__(32 * bf16x3::kWarps, 1) bf16x3_gemm(const __grid_constant__ Bf16x3Arguments g) {
-  static_assert(!Config::kValue.fallback);
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  bf16x3::run<Config>(g);
-#endif
-}
-
-/// Computes the elements that a product in fp16 parts leaves (fallback.cuh).
-template <class Config>
-__global__ void __launch_bounds__(32 * bf16x3::kWarps, 1) bf16x3_fallback(const __grid_constant__ Bf16x3Arguments g) {
-  static_assert(Config::kValue.fallback);
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  bf16x3::run<Config>(g);
+  bf16x3::run<Bf16x3Config{.k_major_b = kKMajorB, .fallback = kFallback, .short_k = kShort}>(g);
 #endif
 }
 
 namespace {
 
-enum class Kind { any_k, short_k, fallback };
-
-template <bool kKMajorB, Kind kKind>
-struct Bf16x3Instance {
-  static constexpr Bf16x3Config kValue{
-      .k_major_b = kKMajorB, .fallback = kKind == Kind::fallback, .short_k = kKind == Kind::short_k};
-};
-
-template <bool kKMajorB, Kind kKind>
-bool launch_layout(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
-  using Instance = Bf16x3Instance<kKMajorB, kKind>;
-  constexpr auto kKernel = [] {
-    if constexpr (kKind == Kind::fallback)
-      return bf16x3_fallback<Instance>;
-    else
-      return bf16x3_gemm<Instance>;
-  }();
-  return enqueue_with_shared<kKernel, bf16x3::Shared::kBytes>(
-      {.blocks = static_cast<unsigned>(plan.ctas), .threads = 32 * bf16x3::kWarps, .early = true}, stream, g);
-}
-
-template <Kind kKind>
+template <bool kFallback, bool kShort>
 bool launch(const Bf16x3Plan& plan, const Bf16x3Arguments& g, cudaStream_t stream) {
-  return plan.b.k_major ? launch_layout<true, kKind>(plan, g, stream) : launch_layout<false, kKind>(plan, g, stream);
+  constexpr int kBytes = bf16x3::Shared::kBytes;
+  const Grid grid = early_grid(plan.ctas, 32 * bf16x3::kWarps);
+  return plan.b.k_major ? enqueue_with_shared<bf16x3_gemm<true, kFallback, kShort>, kBytes>(grid, stream, g)
+                        : enqueue_with_shared<bf16x3_gemm<false, kFallback, kShort>, kBytes>(grid, stream, g);
 }
 
-/// Fills the arguments of both kernels; false: the driver rejected the tensor map.
+/// Fills the arguments of all launches; false: the driver rejected the tensor map.
 bool describe(Bf16x3Arguments& g, const Problem& p, const Bf16x3Plan& plan) {
   const TensorOperand& b = plan.b;
   g.tma = plan.b_tma();
@@ -116,7 +89,7 @@ bool launch_bf16x3(const Problem& p, const Bf16x3Plan& plan, void* counters, flo
   Bf16x3Arguments g{};
   if (!describe(g, p, plan)) return false;
   g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
-  return plan.blocks <= kBf16x3Short ? launch<Kind::short_k>(plan, g, stream) : launch<Kind::any_k>(plan, g, stream);
+  return plan.blocks <= kBf16x3Short ? launch<false, true>(plan, g, stream) : launch<false, false>(plan, g, stream);
 }
 
 bool launch_bf16x3_fallback(const Problem& p, const Bf16x3Plan& plan, const FailedPairs& only, const FailedProduct& failed,
@@ -124,7 +97,7 @@ bool launch_bf16x3_fallback(const Problem& p, const Bf16x3Plan& plan, const Fail
   Bf16x3Arguments g{};
   if (!describe(g, p, plan)) return false;
   g.fallback = only, g.failed = failed, g.prepared = prepared, g.list = list;
-  return launch<Kind::fallback>(plan, g, stream);
+  return launch<true, false>(plan, g, stream);
 }
 
 }  // namespace xgemm::matmul

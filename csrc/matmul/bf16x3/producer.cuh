@@ -11,9 +11,9 @@ namespace xgemm::matmul::bf16x3 {
 
 /// Copies 64 k from `k0` on of a tile's columns to `target`: panels of rows of 32 elements, in TMA's layout, [half of
 /// k][column], else [32 columns][k]. (A struct, because with a function nvcc schedules the kernel differently.)
-template <class Config>
+template <Bf16x3Config kConfig>
 struct PanelCopy {
-  static constexpr bool kKMajorB = Config::kValue.k_major_b;
+  static constexpr bool kKMajorB = kConfig.k_major_b;
   const Problem& p;
   int warp, lane, n, k_size;
 
@@ -38,15 +38,15 @@ struct PanelCopy {
 };
 
 /// B's blocks, by TMA or cp.async.
-template <class Config>
+template <Bf16x3Config kConfig>
 class LoaderB {
-  static constexpr bool kKMajorB = Config::kValue.k_major_b;
+  static constexpr bool kKMajorB = kConfig.k_major_b;
   static constexpr int kSlots = Shared::kSlotsB;
   const Bf16x3Arguments& g;
   const Shared& shared;
   const int warp;
   const bool tma, loads;
-  Scheduler<Config> work;
+  Scheduler<kConfig> work;
   PipelineState<kSlots> state;
   TileOrigin at;
 
@@ -77,7 +77,7 @@ class LoaderB {
       }
     } else {
       const int lane = static_cast<int>(threadIdx.x) % 32;
-      PanelCopy<Config>{p, warp, lane, static_cast<int>(p.n), static_cast<int>(p.k)}(target, at, k0);
+      PanelCopy<kConfig>{p, warp, lane, static_cast<int>(p.n), static_cast<int>(p.k)}(target, at, k0);
       ptx::barrier_arrive_copies(landed);
     }
     state.advance();
@@ -89,9 +89,9 @@ class LoaderB {
 };
 
 /// A's blocks, in units of 4 rows by 4 of k: each thread copies its own by cp.async, kAhead blocks before it splits them.
-template <class Config>
+template <Bf16x3Config kConfig>
 class SplitterA {
-  static constexpr bool kFallback = Config::kValue.fallback;
+  static constexpr bool kFallback = kConfig.fallback;
   static constexpr int kUnits = Shared::kUnits, kRoundRows = kProducers / 4;
   static_assert(kUnits == kProducers);  // one round; as a loop with a run-time end, ptxas spills no register
   const Bf16x3Arguments& g;
@@ -101,7 +101,7 @@ class SplitterA {
   const int unit_row, unit_k, rounds;
   const std::int64_t inner_stride, outer_stride;  // of a unit's four copies of four elements: inner is contiguous
   const float* const nowhere;
-  Scheduler<Config> work;
+  Scheduler<kConfig> work;
   const float* from;
   int rows_left = 0;
   unsigned blocks_split = 0;
@@ -196,20 +196,20 @@ class SplitterA {
 #pragma unroll
       for (int x = 0; x < 4; ++x) v[x] = *reinterpret_cast<const Vector<float, 4>*>(copy_of(stage, round, x));
       if (kFallback && shared.fallback.lifts_any) lift_unit(v, along_k, lifts());
-      split_unit<Config>(v, along_k, target, unit_row + round * kRoundRows, unit_k, lost);
+      split_unit<kConfig>(v, along_k, target, unit_row + round * kRoundRows, unit_k, lost);
     }
     return lost;
   }
 };
 
-template <class Config>
+template <Bf16x3Config kConfig>
 __device__ __forceinline__ void produce(const Bf16x3Arguments& g, const Shared& shared) {
   constexpr int kAhead = Shared::kAhead;
   const int warp = warp_of_role(), thread = static_cast<int>(threadIdx.x);
   // B's block t - kSlotsA + kSlotsB is loaded when A's slot for block t is free: then the consumers are past block t - kSlotsA.
-  LoaderB<Config> b(g, shared, warp);
+  LoaderB<kConfig> b(g, shared, warp);
   for (int i = 0; i < Shared::kSlotsB - kSlotsA; ++i) b.load_next();
-  SplitterA<Config> a(g, shared, warp, thread);
+  SplitterA<kConfig> a(g, shared, warp, thread);
   for (int stage = 0; stage < kAhead; ++stage) a.copy_block(stage);
   PipelineState<kSlotsA> state;
   for (int stage = 0; a.left > 0; state.advance(), stage = stage + 1 == kAhead ? 0 : stage + 1) {
@@ -217,7 +217,7 @@ __device__ __forceinline__ void produce(const Bf16x3Arguments& g, const Shared& 
     unsigned char* const target = shared.slots_a + state.slot * Shared::kSlotBytesA;
     ptx::Barrier* const written = shared.pipeline_a.acquire(state);
     b.load_next();
-    if constexpr (Config::kValue.fallback)
+    if constexpr (kConfig.fallback)
       if (shared.fallback.lifts_any) a.find_lifts();
     const std::uint32_t lost =
         g.a_along_k ? a.split_block(stage, target, std::true_type{}) : a.split_block(stage, target, std::false_type{});

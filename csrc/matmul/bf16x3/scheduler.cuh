@@ -23,9 +23,9 @@ __device__ __forceinline__ TileOrigin tile_origin(const Bf16x3Arguments& g, unsi
 }
 
 /// Walks this CTA's work: for each of its tiles, the blocks from `block` to `end`.
-template <class Config>
+template <Bf16x3Config kConfig>
 struct Scheduler {
-  static constexpr bool kFallback = Config::kValue.fallback, kWhole = kFallback || Config::kValue.short_k;
+  static constexpr bool kFallback = kConfig.fallback, kWhole = kFallback || kConfig.short_k;
   const Bf16x3Arguments& g;
   unsigned unit, last;  // in the sequence of all tiles' units; fallback: in the list
   unsigned taken;

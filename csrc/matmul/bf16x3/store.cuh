@@ -13,7 +13,7 @@ struct Part {
 };
 
 /// Stores up to four neighbouring sums of a row of C; the fallback only the elements that fp16 parts cannot represent.
-template <class Config>
+template <Bf16x3Config kConfig>
 __device__ __forceinline__ void store_quad_of_c(const Bf16x3Arguments& g, const Fallback& fallback, const Part& part, int row,
                                                 int column, const Quad<float>& sum) {
   const Problem& p = g.problem;
@@ -21,7 +21,7 @@ __device__ __forceinline__ void store_quad_of_c(const Bf16x3Arguments& g, const 
   const auto results = finished_quad(p, g.plain, part.batch, part.row + row, part.column + column, sum, count);
   float* const to =
       static_cast<float*>(p.out) + (static_cast<std::int64_t>(part.batch) * p.m + part.row + row) * n + part.column + column;
-  if constexpr (Config::kValue.fallback) {
+  if constexpr (kConfig.fallback) {
     if (!fallback.all) {
       const LineQuality of_row = line_quality(stats_a(g, part.batch)[part.row + row], p.k);
       const LineStats* const columns_here = stats_b(g, part.batch) + part.column + column;
@@ -35,12 +35,12 @@ __device__ __forceinline__ void store_quad_of_c(const Bf16x3Arguments& g, const 
 }
 
 /// Stores kStageRows rows at a time through shared memory; to C, or if the tile is split to memory, and adds the splits.
-template <class Config>
+template <Bf16x3Config kConfig>
 __device__ __forceinline__ void store(const float (&total)[kRows / 2], const Bf16x3Arguments& g, const Shared& shared,
-                                      const Scheduler<Config>& work, const Part& part, int consumer, float* stage, int barrier) {
+                                      const Scheduler<kConfig>& work, const Part& part, int consumer, float* stage, int barrier) {
   constexpr int kPitch = Shared::kPitch, kAlong = Shared::kAlong;
   constexpr int kQuads = kAlong / 4, kStep = 128 / kQuads;  // of a row; rows that the threads take at a time
-  const FragmentPlace<Config> place;
+  const FragmentPlace<kConfig> place;
   const int thread = place.warp * 32 + place.lane, along = thread % kQuads * 4, first_row = thread / kQuads;
   const bool whole = work.whole();
   // A split tile is its first CTA's last one and the others' first one.
@@ -53,7 +53,7 @@ __device__ __forceinline__ void store(const float (&total)[kRows / 2], const Bf1
     return g.partials + static_cast<std::size_t>((2 * cta + (cta == first_cta)) * 2 + consumer) * (kRows * kAlong);
   };
   const auto store_sum = [&](int row, int column, const Quad<float>& sum) {
-    store_quad_of_c<Config>(g, shared.fallback, part, row, column, sum);
+    store_quad_of_c<kConfig>(g, shared.fallback, part, row, column, sum);
   };
 #pragma unroll
   for (int row0 = 0; row0 < kRows; row0 += kStageRows) {
@@ -64,7 +64,7 @@ __device__ __forceinline__ void store(const float (&total)[kRows / 2], const Bf1
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         float* const row = stage + (8 * j + 2 * place.quad + c) * kPitch;
-        if constexpr (Config::kValue.k_major_b) {
+        if constexpr (kConfig.k_major_b) {
           row[place.first] = x[c];
           row[place.second] = x[2 + c];
         } else {
@@ -85,7 +85,7 @@ __device__ __forceinline__ void store(const float (&total)[kRows / 2], const Bf1
     }
     ptx::named_barrier_sync(barrier, 128);
   }
-  if (Scheduler<Config>::kWhole || whole) return;
+  if (Scheduler<kConfig>::kWhole || whole) return;
   // A CTA with another tile does not wait, so that no CTA waits for a waiting one.
   add_splits<128, 8, 4>(
       g.meetings[2 * first_cta + consumer], static_cast<int>(last_cta - first_cta) + 1, work.last_tile(),

@@ -157,23 +157,28 @@ struct Epilogue {
     return convert<T>(exact(sum, row, col));
   }
 
+  /// All after alpha for (row, column(i)), which are in bounds.
+  template <int kCount, class Column>
+  __device__ __forceinline__ void finish(Acc (&x)[kCount], std::int64_t row, const Column& column) const {
+    apply<T>(
+        x, *this, [&](int i) { return c[row * c_row + column(i) * c_col]; }, [&](int i) { return bias[column(i) * bias_col]; },
+        [&](int i) { return residual[row * residual_row + column(i) * residual_col]; });
+    if (factor) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) x[i] = fma(x[i], factor[row * factor_row + column(i)], Acc(0));
+    }
+  }
+
   /// (row, col) .. (row, col + 3), of which the first `count` are in bounds. Each operand is tested once, so that its four
   /// loads and the four activations overlap; elements out of bounds repeat the first column.
   template <class Out>
   __device__ __forceinline__ Quad<Out> quad(const Quad<Acc>& sum, std::int64_t row, std::int64_t col, int count) const {
     Quad<Out> q{};
     if (count <= 0) return q;
-    const auto column = [=](int j) { return j < count ? col + j : col; };
     Acc x[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) x[j] = scaled(alpha, sum.v[j]);
-    apply<T>(
-        x, *this, [&](int j) { return c[row * c_row + column(j) * c_col]; }, [&](int j) { return bias[column(j) * bias_col]; },
-        [&](int j) { return residual[row * residual_row + column(j) * residual_col]; });
-    if (factor) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) x[j] = fma(x[j], factor[row * factor_row + column(j)], Acc(0));
-    }
+    finish(x, row, [=](int j) { return j < count ? col + j : col; });
 #pragma unroll
     for (int j = 0; j < 4; ++j) q.v[j] = convert<Out>(x[j]);
     return q;

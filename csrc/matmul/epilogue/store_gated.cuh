@@ -11,16 +11,16 @@ namespace xgemm::matmul::wgmma_detail {
 /// 16 columns at a time: in boxes by TMA if rows of C are aligned, else from registers, a few bytes at a time (few rows, odd
 /// n). The loop is unrolled for half types, as selecting registers at run time takes four times the instructions; not for fp32,
 /// whose long activations would overflow the instruction cache.
-template <class Out, class Config>
-__device__ __forceinline__ void store_gated(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g,
-                                            const Tile& tile, int warp, int lane, unsigned char* staging) {
-  constexpr int kColumns = Config::kValue.columns(), kTurn = 16, kTurns = kColumns / kTurn, kHalf = kColumns / 2;
+template <class Out, WgmmaConfig kConfig>
+__device__ __forceinline__ void store_gated(const float (&sums)[kConfig.tile_n / 2], const WgmmaArguments& g, const Tile& tile,
+                                            int warp, int lane, unsigned char* staging) {
+  constexpr int kColumns = kConfig.columns(), kTurn = 16, kTurns = kColumns / kTurn, kHalf = kColumns / 2;
   constexpr int kBox = 128 / static_cast<int>(sizeof(Out)) / kTurn;  // turns
-  constexpr bool kScaled = Config::kValue.scaled;
+  constexpr bool kScaled = kConfig.scaled;
   const Problem& p = g.problem;
   const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
   const int row = tile.row + warp * 16, column = tile.column, batch = tile.batch;
-  staging += warp * Config::kValue.staging_bytes();
+  staging += warp * kConfig.staging_bytes();
   if (row >= m) return;
   const int quad = lane % 4, first = lane / 4;
   const Out* const bias_gate = static_cast<const Out*>(g.gate.bias_gate.data);

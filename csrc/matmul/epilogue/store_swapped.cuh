@@ -8,8 +8,8 @@ namespace xgemm::matmul::wgmma_detail {
 /// Called by a consumer warpgroup. `row`: of C^T, the first of its 64; `column`: the tile's first. `staging`: 16 KiB, in which
 /// boxes of 64 columns of C by 64 rows alternate between two buffers; each warp stores 16 rows of a box by TMA. `bias`: of the
 /// 64 rows of C^T. `barrier`: the warpgroup's own.
-template <class Out, class Config>
-__device__ __forceinline__ void store_swapped(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
+template <class Out, WgmmaConfig kConfig>
+__device__ __forceinline__ void store_swapped(const float (&sums)[kConfig.tile_n / 2], const WgmmaArguments& g, int row,
                                               int column, int batch, int thread, unsigned char* staging, const float* bias,
                                               int barrier) {
   constexpr int kBox = 64, kTurn = 32;

@@ -41,23 +41,22 @@ __device__ __forceinline__ void store_direct(const float (&sums)[kTileN / 2], co
 
 /// `row` is the first of the warp's 16 rows, `column` the first of the tile's columns; `staging`: 4 KiB, aligned to 1024 bytes.
 /// The sums are not changed: they may be wgmma's accumulators, and ptxas serialises wgmmas if anything else writes them.
-template <class Out, class Config>
-__device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
-                                           int column, int batch, int lane, unsigned char* staging, const int* scales,
-                                           int row_in_tile) {
-  constexpr int kTileM = Config::kValue.tile_m, kTileN = Config::kValue.tile_n;
-  constexpr bool kScaled = Config::kValue.scaled;
+template <class Out, WgmmaConfig kConfig>
+__device__ __forceinline__ void store_tile(const float (&sums)[kConfig.tile_n / 2], const WgmmaArguments& g, int row, int column,
+                                           int batch, int lane, unsigned char* staging, const int* scales, int row_in_tile) {
+  constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n;
+  constexpr bool kScaled = kConfig.scaled;
   const Problem& p = g.problem;
   const int m = static_cast<int>(p.m), n = min(static_cast<int>(p.n), column + g.tiles.width);
   if (row >= m) return;
   const int quad = lane % 4, first = lane / 4;  // the lane's columns 2 quad, 2 quad + 1 of each 8; its rows first, first + 8
-  if constexpr (Config::kValue.may_store_direct()) {
+  if constexpr (kConfig.may_store_direct()) {
     if (g.direct) return store_direct<Out, kTileN>(sums, g, row, column, n, batch, lane);
   }
   bool moderate = true;
   if constexpr (kScaled) moderate = scales[kTileM + kTileN] & scales[kTileM + kTileN + 1] & scales[kTileM + kTileN + 2];
-  if (kTileN * sizeof(Out) >= Config::kValue.box_c() && g.boxes && moderate)
-    return store_tma<Out, Config>(sums, g, row, column, n, batch, lane, staging, scales, row_in_tile);
+  if (kTileN * sizeof(Out) >= kConfig.box_c() && g.boxes && moderate)
+    return store_tma<Out, kConfig>(sums, g, row, column, n, batch, lane, staging, scales, row_in_tile);
   const int rows = min(16, m - row);
   const LaneColumns columns(p, lane);
   const auto epilogue = make_epilogue<Out, float>(p, batch);
@@ -91,7 +90,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[Config::kValue.ti
           if (columns.paired) return load_vector<2>(place(r, columns.first));
           return {{*place(r, columns.first), *place(r, columns.second)}};
         },
-        scales + row_in_tile, scales + Config::kValue.tile_m + 64 * round);
+        scales + row_in_tile, scales + kConfig.tile_m + 64 * round);
   }
 }
 

@@ -113,12 +113,12 @@ template <class Out>
 inline constexpr bool kActivatesBoxes = sizeof(Out) == 2;
 
 /// The TMA path of store_tile; `n`: end of the warp's columns.
-template <class Out, class Config>
-__device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g, int row,
-                                          int column, int n, int batch, int lane, unsigned char* staging, const int* scales,
+template <class Out, WgmmaConfig kConfig>
+__device__ __forceinline__ void store_tma(const float (&sums)[kConfig.tile_n / 2], const WgmmaArguments& g, int row, int column,
+                                          int n, int batch, int lane, unsigned char* staging, const int* scales,
                                           int row_in_tile) {
-  constexpr int kTileM = Config::kValue.tile_m, kTileN = Config::kValue.tile_n;
-  constexpr bool kScaled = Config::kValue.scaled;
+  constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n;
+  constexpr bool kScaled = kConfig.scaled;
   const Problem& p = g.problem;
   const int m = static_cast<int>(p.m), quad = lane % 4, first = lane / 4;
   const int* const column_scales = scales + kTileM + 2 * quad;
@@ -129,7 +129,7 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
   }
   const float alpha = g.alpha;
   constexpr int kTurn = 32, kPairs = kTurn / 8;  // columns at a time: a lane's 16 results
-  constexpr int kBoxBytes = Config::kValue.box_c();
+  constexpr int kBoxBytes = kConfig.box_c();
   constexpr int kBox = kBoxBytes / static_cast<int>(sizeof(Out)) / kTurn;
   const Out* const bias = static_cast<const Out*>(p.bias.data);
   const float* const shared_bias = reinterpret_cast<const float*>(scales) + 2 * quad;
@@ -177,7 +177,7 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
 #pragma unroll
       for (int j = 0; j < kPairs; ++j) {
         Vector<float, 2> add;
-        if constexpr (Config::kValue.fills_bias()) {
+        if constexpr (kConfig.fills_bias()) {
           add = load_vector<2>(shared_bias + turn * kTurn + 8 * j);
         } else {
 #pragma unroll
@@ -197,7 +197,7 @@ __device__ __forceinline__ void store_tma(const float (&sums)[Config::kValue.til
     boxes.put(x, turn, at + kTurn >= n, g, column + turn / kBox * kBox * kTurn, row, batch, n,
               std::bool_constant < kRest == Rest::ragged || kRest == Rest::activation > {});
   };
-  if constexpr (kActivatesBoxes<Out> && Config::kValue.fills_bias() && kTileN >= 64) {
+  if constexpr (kActivatesBoxes<Out> && kConfig.fills_bias() && kTileN >= 64) {
     if (g.ragged && p.activation == Activation::none) {
       const auto ragged = [&](auto with_bias) {
         store_ragged_tile<Out, kTileN, decltype(with_bias)::value>(sums, g, row, column, n, batch, lane, staging,

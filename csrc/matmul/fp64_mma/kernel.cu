@@ -183,14 +183,7 @@ __device__ __forceinline__ void store(typename Shape::Sums& sums, const Problem&
     const std::int64_t columns[2] = {column, min(column + 1, n - 1)};
     const auto sum = load_vector<2>(own + 2 * Shape::kThreads * i);
     double x[2] = {scaled(e.alpha, sum[0]), scaled(e.alpha, sum[1])};
-    apply<double>(
-        x, e, [&](int c) { return e.c[row * e.c_row + columns[c] * e.c_col]; },
-        [&](int c) { return e.bias[columns[c] * e.bias_col]; },
-        [&](int c) { return e.residual[row * e.residual_row + columns[c] * e.residual_col]; });
-    if (e.factor) {
-#pragma unroll
-      for (int c = 0; c < 2; ++c) x[c] = fma(x[c], e.factor[row * e.factor_row + columns[c]], 0.);
-    }
+    e.finish(x, row, [&](int c) { return columns[c]; });
     store_pair(out + row * p.n + column, x, n - column, p.n);
   }
 }

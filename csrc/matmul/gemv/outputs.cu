@@ -12,7 +12,7 @@
 #include <type_traits>
 
 #include "device/launch.h"
-#include "device/ptx/cluster_exchange.cuh"
+#include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
 #include "device/warp.cuh"
 #include "matmul/epilogue/apply.cuh"

@@ -14,7 +14,7 @@
 //
 // Floor: bytes of w once. In flight: kBuffers * 4 KiB per warp, up to 128 KiB per SM; 4.3 TB/s needs 32.
 #include "device/launch.h"
-#include "device/ptx/cluster_exchange.cuh"
+#include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
 #include "device/vector.cuh"
 #include "device/warp.cuh"

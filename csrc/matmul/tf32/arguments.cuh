@@ -14,7 +14,7 @@
 
 namespace xgemm::matmul {
 
-/// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
+/// Compile-time choices of one instantiation.
 struct Tf32Config {
   Tf32Tile tile;
   bool k_major_x;
@@ -60,9 +60,8 @@ inline void describe_tiles(Tf32Arguments& g, const Problem& p, const Tf32Plan& p
 namespace tf32_detail {
 
 /// Shared memory of a CTA: slots, a warp's sums on their way to C (store.cuh), barriers and MeetingShares.
-template <class Config>
+template <Tf32Config kConfig>
 struct Shared {
-  static constexpr Tf32Config kConfig = Config::kValue;
   static constexpr int kWarps = 4 * kConfig.warpgroups();       ///< that multiply
   static constexpr int kStage = 640;                            ///< floats of a warp's stage
   static constexpr int kDepth = kTf32TileK * kConfig.blocks();  ///< k of a slot
@@ -88,7 +87,7 @@ __device__ __forceinline__ void begin(const Tf32Arguments& g, const Pipeline<kSl
 }
 
 /// One of the CTA's items: a tile, or a split of one.
-template <class Config>
+template <Tf32Config kConfig>
 struct Item {
   int x, y, batch;  ///< the tile's first lines
   int block, end;   ///< blocks of K
@@ -98,10 +97,10 @@ struct Item {
     split = item - tile * g.splits;
     block = static_cast<int>(split * g.split_blocks);
     end = static_cast<int>(min(g.blocks, (split + 1) * g.split_blocks));
-    constexpr unsigned kGroup = Config::kValue.x() == Config::kValue.y() ? 12 : 16;
+    constexpr unsigned kGroup = kConfig.x() == kConfig.y() ? 12 : 16;
     const TilePlace at = tile_at<kGroup>(tile, g.tiles_x, g.tiles_y);
-    x = min(static_cast<int>(at.row) * Config::kValue.x(), g.last_x);
-    y = min(static_cast<int>(at.column) * Config::kValue.y(), g.last_y);
+    x = min(static_cast<int>(at.row) * kConfig.x(), g.last_x);
+    y = min(static_cast<int>(at.column) * kConfig.y(), g.last_y);
     batch = static_cast<int>(at.batch);
   }
 };

@@ -28,15 +28,14 @@ namespace xgemm::matmul {
 namespace tf32_detail {
 
 /// One thread.
-template <class Config>
+template <Tf32Config kConfig>
 __device__ __forceinline__ void produce(const Tf32Arguments& g, unsigned char* slots,
-                                        const Pipeline<Shared<Config>::kSlots>& pipeline) {
-  using Memory = Shared<Config>;
-  constexpr Tf32Config kConfig = Config::kValue;
+                                        const Pipeline<Shared<kConfig>::kSlots>& pipeline) {
+  using Memory = Shared<kConfig>;
   constexpr int kX = kConfig.x(), kY = kConfig.y(), kBlocks = kConfig.blocks(), kDepth = Memory::kDepth;
   PipelineState<Memory::kSlots> state;
   for (unsigned index = blockIdx.x; index < g.items; index += gridDim.x) {
-    const Item<Config> at(g, index);
+    const Item<kConfig> at(g, index);
     const int batch_x = at.batch * g.batch_step_x, batch_y = at.batch * g.batch_step_y;
     for (int block = at.block; block < at.end; ++block, state.advance()) {
       const int k = block * kDepth;
@@ -58,11 +57,10 @@ __device__ __forceinline__ void produce(const Tf32Arguments& g, unsigned char* s
 }
 
 /// A warpgroup's 64 lines of x.
-template <class Config>
+template <Tf32Config kConfig>
 struct Consumer {
-  using Memory = Shared<Config>;
+  using Memory = Shared<kConfig>;
   using Layout = ptx::OperandLayout<true, 128, 0>;
-  static constexpr Tf32Config kConfig = Config::kValue;
   static constexpr int kX = kConfig.x(), kY = kConfig.y(), kDepth = Memory::kDepth, kSteps = kDepth / 8;
 
   const Pipeline<Memory::kSlots>& pipeline;
@@ -74,7 +72,7 @@ struct Consumer {
 
   /// MN-major x: offset in the slot of the thread's pair of lines at its first k, l % 4.
   static __device__ __forceinline__ std::uint32_t first_pair(int warpgroup) {
-    const Lines<Config> at;
+    const Lines<kConfig> at;
     const int line = at.first() % 32;
     return static_cast<std::uint32_t>((warpgroup * 2 + at.first() / 32) * kDepth * 128 + at.quad * 128 +
                                       ((line / 4) ^ at.quad) * 16 + line % 4 * 4);
@@ -130,7 +128,7 @@ struct Consumer {
     release(state.slot);  // no proxy fence: the products have used all that was loaded
   }
 
-  __device__ __forceinline__ void sum_blocks(float (&sums)[kY / 2], const Item<Config>& at) {
+  __device__ __forceinline__ void sum_blocks(float (&sums)[kY / 2], const Item<kConfig>& at) {
     int previous = 0;
     for (int block = at.block; block < at.end; ++block, state.advance()) {
       const std::uint64_t slot = static_cast<unsigned>(state.slot * (Memory::kSlotBytes / 16));
@@ -149,14 +147,14 @@ struct Consumer {
 };
 
 /// Stores a warpgroup's sums of an item to C, or adds its splits. `stage`: the warp's.
-template <class Config>
-__device__ __forceinline__ void finish(const float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g,
-                                       const Item<Config>& at, int warpgroup, float* stage, MeetingShare* share) {
-  constexpr int kY = Config::kValue.y();
+template <Tf32Config kConfig>
+__device__ __forceinline__ void finish(const float (&sums)[kConfig.y() / 2], const Tf32Arguments& g, const Item<kConfig>& at,
+                                       int warpgroup, float* stage, MeetingShare* share) {
+  constexpr int kY = kConfig.y();
   const Problem& p = g.problem;
   const int x = at.x + 64 * warpgroup;
   const bool split = g.splits > 1;
-  if (!split && !g.plain) return store<Config>(sums, g, x, at.y, at.batch, stage);
+  if (!split && !g.plain) return store<kConfig>(sums, g, x, at.y, at.batch, stage);
   PlainRows rows{static_cast<float*>(p.out) + static_cast<std::int64_t>(at.batch) * p.m * p.n,
                  p.n,
                  static_cast<int>(p.m),
@@ -165,22 +163,22 @@ __device__ __forceinline__ void finish(const float (&sums)[Config::kValue.y() / 
                  static_cast<const float*>(p.bias.data),
                  p.bias.col_stride};
   if (split) {
-    const auto part = static_cast<std::size_t>(blockIdx.x * Config::kValue.warpgroups() + static_cast<unsigned>(warpgroup));
+    const auto part = static_cast<std::size_t>(blockIdx.x * kConfig.warpgroups() + static_cast<unsigned>(warpgroup));
     const int columns = g.swapped ? 64 : kY;
     rows = {g.partials + part * (64 * kY), columns, g.swapped ? kY : 64, columns, 1.f, nullptr, 0};
   }
-  store_plain<Config>(sums, rows, g.swapped, split ? 0 : x, split ? 0 : at.y);
-  if (split) add_tile_splits<Config>(g, at, x, warpgroup, rows, share);
+  store_plain<kConfig>(sums, rows, g.swapped, split ? 0 : x, split ? 0 : at.y);
+  if (split) add_tile_splits<kConfig>(g, at, x, warpgroup, rows, share);
 }
 
 }  // namespace tf32_detail
 
-template <class Config>
-__global__ void __launch_bounds__(Config::kValue.threads(), 1) tf32_gemm(const __grid_constant__ Tf32Arguments g) {
+template <Tf32Tile kTile, bool kKMajorX>
+__global__ void __launch_bounds__(Tf32Config{kTile, kKMajorX}.threads(), 1) tf32_gemm(const __grid_constant__ Tf32Arguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using namespace tf32_detail;
-  constexpr Tf32Config kConfig = Config::kValue;
-  using Memory = Shared<Config>;
+  constexpr Tf32Config kConfig{kTile, kKMajorX};
+  using Memory = Shared<kConfig>;
   extern __shared__ unsigned char shared_memory[];
   unsigned char* const slots = shared_memory + swizzle_padding(shared_memory);
   float* const stages = reinterpret_cast<float*>(slots + Memory::kSlots * Memory::kSlotBytes);
@@ -190,17 +188,17 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) tf32_gemm(const _
   begin(g, pipeline, Memory::kWarps);
   if (warp >= Memory::kWarps) {
     if constexpr (kConfig.lends()) ptx::release_registers<24>();
-    if (warp == Memory::kWarps && ptx::elect_one()) produce<Config>(g, slots, pipeline);
+    if (warp == Memory::kWarps && ptx::elect_one()) produce<kConfig>(g, slots, pipeline);
     return;
   }
   if constexpr (kConfig.lends()) ptx::acquire_registers<240>();
   const int warpgroup = warp / 4;
-  Consumer<Config> consumer(pipeline, slots, warpgroup, lane);
+  Consumer<kConfig> consumer(pipeline, slots, warpgroup, lane);
   for (unsigned index = blockIdx.x; index < g.items; index += gridDim.x) {
-    const Item<Config> at(g, index);
+    const Item<kConfig> at(g, index);
     float sums[kConfig.y() / 2];
     consumer.sum_blocks(sums, at);
-    finish<Config>(sums, g, at, warpgroup, stages + warp * Memory::kStage, shares + warpgroup);
+    finish<kConfig>(sums, g, at, warpgroup, stages + warp * Memory::kStage, shares + warpgroup);
   }
 #endif
 }
@@ -208,14 +206,10 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) tf32_gemm(const _
 namespace {
 
 template <Tf32Tile kTile, bool kKMajorX>
-struct Tf32Instance {
-  static constexpr Tf32Config kValue{.tile = kTile, .k_major_x = kKMajorX};
-};
-
-template <class Instance>
-bool launch(const Tf32Arguments& g, unsigned ctas, cudaStream_t stream) {
-  return enqueue_with_shared<tf32_gemm<Instance>, tf32_detail::Shared<Instance>::kBytes>(
-      {.blocks = ctas, .threads = Instance::kValue.threads(), .early = true}, stream, g);
+bool launch(const Tf32Arguments& g, std::int64_t ctas, cudaStream_t stream) {
+  constexpr Tf32Config kConfig{kTile, kKMajorX};
+  return enqueue_with_shared<tf32_gemm<kTile, kKMajorX>, tf32_detail::Shared<kConfig>::kBytes>(
+      early_grid(ctas, kConfig.threads()), stream, g);
 }
 
 }  // namespace
@@ -243,11 +237,9 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
   if (!map(g.x, x, plan.swap_ab ? p.b : p.a, box_x) || !map(g.y, y, plan.swap_ab ? p.a : p.b, box_y)) return false;
   launch_pack(p, pack_operand<std::uint32_t>(p, lines_of_a(p), plan.a, workspace),
               pack_operand<std::uint32_t>(p, lines_of_b(p), plan.b, workspace), stream);
-  const auto ctas = static_cast<unsigned>(plan.ctas);
   bool launched = false;
   dispatch_tile<kTf32Tiles.size()>(plan.tile, [&]<Tf32Tile kTile>() {
-    launched =
-        k_major_x ? launch<Tf32Instance<kTile, true>>(g, ctas, stream) : launch<Tf32Instance<kTile, false>>(g, ctas, stream);
+    launched = k_major_x ? launch<kTile, true>(g, plan.ctas, stream) : launch<kTile, false>(g, plan.ctas, stream);
   });
   return launched;
 }

@@ -10,9 +10,9 @@ inline constexpr int kWarpgroupBarrier = 1;  // named barriers, one per warpgrou
 
 /// The layout of a thread's sums: rows l / 4 and l / 4 + 8 of its warp are lines `first` and `second` of the warpgroup's 64
 /// lines of x; element 4 j + 2 h + c of the sums is line 8 j + 2 (l % 4) + c of y.
-template <class Config>
+template <Tf32Config kConfig>
 struct Lines {
-  static constexpr bool kKMajor = Config::kValue.k_major_x;
+  static constexpr bool kKMajor = kConfig.k_major_x;
   int lane, warp, quad, octet;
   __device__ __forceinline__ Lines() {
     const int thread = thread_index();
@@ -41,11 +41,11 @@ struct PlainRows {
 
 /// Stores a warp's sums from registers, from lines x and y on: 8 bytes at a time if a lane has neighbours and rows are even, else
 /// 4; a warp fills whole sectors of 32 bytes.
-template <class Config>
-__device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y() / 2], const PlainRows& c, bool swapped, int x,
+template <Tf32Config kConfig>
+__device__ __forceinline__ void store_plain(const float (&sums)[kConfig.y() / 2], const PlainRows& c, bool swapped, int x,
                                             int y) {
   const int m = c.rows, n = c.columns;
-  const Lines<Config> lines;
+  const Lines<kConfig> lines;
   const bool pairs = n % 2 == 0;
   const auto bias_of = [&](int col) { return c.bias ? c.bias[min(col, n - 1) * c.bias_step] : 0.f; };
   const auto result = [&](int i, float add) { return plus(scaled(c.alpha, sums[i]), add); };
@@ -61,7 +61,7 @@ __device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y
   if (!swapped) {
     float *const to_first = c.to + first * c.pitch + other, *const to_second = c.to + second * c.pitch + other;
 #pragma unroll
-    for (int j = 0; j < Config::kValue.y() / 8; ++j) {
+    for (int j = 0; j < kConfig.y() / 8; ++j) {
       const int col = other + 8 * j;
       const float add0 = bias_of(col), add1 = bias_of(col + 1);
       if (first < m) store_pair(to_first + 8 * j, col, result(4 * j, add0), result(4 * j + 1, add1));
@@ -71,11 +71,11 @@ __device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y
     const float add0 = bias_of(first), add1 = bias_of(second);
     float* to = c.to + other * c.pitch;
 #pragma unroll
-    for (int j = 0; j < Config::kValue.y() / 8; ++j, to += 8 * c.pitch) {
+    for (int j = 0; j < kConfig.y() / 8; ++j, to += 8 * c.pitch) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (other + 8 * j + i >= m) break;
-        if constexpr (Config::kValue.k_major_x) {
+        if constexpr (kConfig.k_major_x) {
           if (first < n) to[i * c.pitch + first] = result(4 * j + i, add0);
           if (second < n) to[i * c.pitch + second] = result(4 * j + 2 + i, add1);
         } else {
@@ -88,13 +88,13 @@ __device__ __forceinline__ void store_plain(const float (&sums)[Config::kValue.y
 
 /// Stores a warp's sums with any epilogue, 32 lines of y at a time, through `stage`: 16 rows of C of 32 + 8 floats, or
 /// (swapped) 32 rows of 16 + 4, so that neither writes nor reads of whole rows have bank conflicts.
-template <class Config>
-__device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2], const Tf32Arguments& g, int x, int y,
-                                      int batch, float* stage) {
-  constexpr int kTurns = Config::kValue.y() / 32;
+template <Tf32Config kConfig>
+__device__ __forceinline__ void store(const float (&sums)[kConfig.y() / 2], const Tf32Arguments& g, int x, int y, int batch,
+                                      float* stage) {
+  constexpr int kTurns = kConfig.y() / 32;
   const Problem& p = g.problem;
   const int lines_y = static_cast<int>(g.swapped ? p.m : p.n);
-  const Lines<Config> lines;
+  const Lines<kConfig> lines;
 #pragma unroll 1
   for (int turn = 0; turn < kTurns; ++turn, y += 32) {
     if (y >= lines_y) break;
@@ -108,7 +108,7 @@ __device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2
         if (!g.swapped) {
           store_vector(stage + lines.row(0) * 40 + at, Vector<float, 2>{{here[0], here[1]}});
           store_vector(stage + lines.row(1) * 40 + at, Vector<float, 2>{{here[2], here[3]}});
-        } else if (Config::kValue.k_major_x) {
+        } else if (kConfig.k_major_x) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) stage[(at + i % 2) * 20 + lines.row(i / 2)] = here[i];
         } else {
@@ -128,10 +128,10 @@ __device__ __forceinline__ void store(const float (&sums)[Config::kValue.y() / 2
 }
 
 /// Adds a share of the splits of a warpgroup's part of C, which begins at lines x and y.
-template <class Config>
-__device__ __forceinline__ void add_tile_splits(const Tf32Arguments& g, const Item<Config>& at, int x, int warpgroup,
+template <Tf32Config kConfig>
+__device__ __forceinline__ void add_tile_splits(const Tf32Arguments& g, const Item<kConfig>& at, int x, int warpgroup,
                                                 const PlainRows& own, MeetingShare* share) {
-  constexpr int kWarpgroups = Config::kValue.warpgroups();
+  constexpr int kWarpgroups = kConfig.warpgroups();
   const Problem& p = g.problem;
   const int row0 = g.swapped ? at.y : x, column0 = g.swapped ? x : at.y, quads = static_cast<int>(own.pitch) / 4,
             rows = min(own.rows, static_cast<int>(p.m) - row0), left = static_cast<int>(p.n) - column0;

@@ -17,7 +17,7 @@
 
 namespace xgemm::matmul {
 
-/// Compile-time choices of one instantiation: the kernel's parameter is a type with this as its member kValue.
+/// Compile-time choices of one instantiation.
 struct WgmmaConfig {
   static constexpr int kRowBytes = 128;  ///< of a slot
   int tile_m;                            ///< rows of C per CTA: 64 or 128, one consumer warpgroup per 64 rows
@@ -27,9 +27,9 @@ struct WgmmaConfig {
   bool k_major_a;                        ///< A row-major
   bool k_major_b;                        ///< B column-major
   int group;                             ///< rows of tiles per group: tiles go column by column within a group
-  int parts = 1;                         ///< 2: each operand is split into hi and lo
-  bool scaled = false;                   ///< rows of A and columns of B were scaled by powers of two (line_scale.cuh)
-  bool gated = false;                    ///< half of a tile's columns come from b, half from up, both K-major
+  int parts;                             ///< 2: each operand is split into hi and lo
+  bool scaled;                           ///< rows of A and columns of B were scaled by powers of two (line_scale.cuh)
+  bool gated;                            ///< half of a tile's columns come from b, half from up, both K-major
   constexpr int consumers() const { return tile_m / 64; }
   constexpr int columns() const { return gated ? tile_n / 2 : tile_n; }  ///< of C
   constexpr int threads() const { return 128 * (1 + consumers()); }
@@ -81,7 +81,7 @@ struct WgmmaArguments {
     int rows, columns, count;   ///< tiles of C: per batch (multicast: pairs of tiles), and in all
     int multicast;              ///< rows of each shared box that one CTA of a pair loads for both; 0: no multicast
     int last_row, last_column;  ///< largest first row and column of a tile
-    int width;                  ///< columns of C per tile: Config's columns(), or fewer
+    int width;                  ///< columns of C per tile: WgmmaConfig::columns(), or fewer
   } tiles;
   int slot_bytes;  ///< that TMA loads into one slot
   struct {
@@ -107,8 +107,8 @@ struct WgmmaArguments {
     int bytes;          ///< per column; 0: none
   } prefetch;
   const LineStats *lines_a, *lines_b;  ///< scaled: [batch or one][line]
-  FailedProduct fallback;              ///< Config::may_fall_back()
-  bool fills_bias;                     ///< Config::fills_bias(), and there is one
+  FailedProduct fallback;              ///< WgmmaConfig::may_fall_back()
+  bool fills_bias;                     ///< WgmmaConfig::fills_bias(), and there is one
   bool boxes;                          ///< C goes through shared memory, 16 rows by 128 bytes at a time: by TMA,
   bool ragged;                         ///< or, if its rows are unaligned, in aligned pieces of 16 bytes
   struct {                             // gated; `problem`, whose epilogue runs on the gated result, has no bias and activation

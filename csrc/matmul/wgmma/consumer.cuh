@@ -21,10 +21,9 @@ enum class Products : std::uint8_t { large, small };
 
 /// Issues steps `from` to `to` - 1 of a slot's products as one committed group. `slot_a`, `slot_b`: descriptors of its first
 /// bytes.
-template <class Element, class Config, Products kProducts, int kCount>
+template <class Element, WgmmaConfig kConfig, Products kProducts, int kCount>
 __device__ __forceinline__ void multiply(float (&sums)[kCount], std::uint32_t slot_a, std::uint32_t slot_b, bool accumulate,
                                          int from, int to) {
-  constexpr WgmmaConfig kConfig = Config::kValue;
   constexpr int kSteps = kConfig.blocks * kWgmmaTileK / 16;
   using LayoutA = ptx::OperandLayout<kConfig.k_major_a, 128, kConfig.piece_bytes()>;
   using LayoutB = ptx::OperandLayout<kConfig.k_major_b, 128, kConfig.piece_bytes()>;
@@ -47,9 +46,8 @@ __device__ __forceinline__ void multiply(float (&sums)[kCount], std::uint32_t sl
   ptx::wgmma_commit();
 }
 
-template <class Element, class Out, class Config>
+template <class Element, class Out, WgmmaConfig kConfig>
 struct Consumer {
-  static constexpr WgmmaConfig kConfig = Config::kValue;
   static constexpr int kStages = kConfig.stages, kParts = kConfig.parts, kAccumulators = kConfig.tile_n / 2;
   static constexpr int kConsumerThreads = 128 * kConfig.consumers(), kSteps = kConfig.blocks * kWgmmaTileK / 16;
   static constexpr bool kAlone = kConfig.consumers() == 1;
@@ -58,14 +56,14 @@ struct Consumer {
   using Sums = float[kAccumulators];
 
   const WgmmaArguments& g;
-  const Shared<Config>& shared;
-  const Cta<Config>& cta;
+  const Shared<kConfig>& shared;
+  const Cta<kConfig>& cta;
   const int consumer, thread, lane;    ///< thread: of the consumers
   const std::uint32_t base_a, base_b;  ///< descriptors
   const std::uint32_t empty_local, empty_pair;
   PipelineState<kStages> state;
 
-  __device__ __forceinline__ Consumer(const WgmmaArguments& arguments, const Shared<Config>& memory, const Cta<Config>& place,
+  __device__ __forceinline__ Consumer(const WgmmaArguments& arguments, const Shared<kConfig>& memory, const Cta<kConfig>& place,
                                       int mine)
       : g(arguments),
         shared(memory),
@@ -86,7 +84,7 @@ struct Consumer {
   }
   template <Products kProducts = Products::large, int kCount>
   __device__ __forceinline__ void multiply(float (&sums)[kCount], std::uint32_t offset, bool accumulate, int from, int to) const {
-    wgmma_detail::multiply<Element, Config, kProducts>(sums, base_a + offset, base_b + offset, accumulate, from, to);
+    wgmma_detail::multiply<Element, kConfig, kProducts>(sums, base_a + offset, base_b + offset, accumulate, from, to);
   }
   __device__ __forceinline__ void release(int slot, bool really) const {
     if constexpr (kAlone) {  // predicated: branches between products are slow
@@ -204,17 +202,17 @@ struct Consumer {
 
   __device__ __forceinline__ void store(const Sums& total, int index, const Item& item, const Tile& tile) const {
     if constexpr (kConfig.may_split()) {
-      if (cta.cluster > 1) return reduce_in_cluster<Out, Config>(total, g, tile, item.split, thread, shared, parity_of(index));
+      if (cta.cluster > 1) return reduce_in_cluster<Out, kConfig>(total, g, tile, item.split, thread, shared, parity_of(index));
     }
     const int again = thread_index() - 128;
     if constexpr (kConfig.may_split_memory()) {
       if (g.memory_splits > 1)
-        return reduce_in_memory<Out, Config>(total, g, tile, item, index + cta.item_step() >= g.schedule.items, again,
-                                             shared.share);
+        return reduce_in_memory<Out, kConfig>(total, g, tile, item, index + cta.item_step() >= g.schedule.items, again,
+                                              shared.share);
     }
     const int store_lane = again % 32, store_warp = again / 32;
     if constexpr (kConfig.gated) {
-      store_gated<Out, Config>(total, g, tile, store_warp, store_lane, shared.staging);
+      store_gated<Out, kConfig>(total, g, tile, store_warp, store_lane, shared.staging);
     } else {
       const bool has_inputs = kConfig.fills_scales() || g.fills_bias;  // cluster is 1 here
       if (has_inputs) shared.filled.wait({0, parity_of(index)});
@@ -222,14 +220,14 @@ struct Consumer {
       if constexpr (kConfig.may_swap()) {
         if ((stored = g.swapped)) {
           const int mine = store_warp / 4, first = 64 * mine;
-          store_swapped<Out, Config>(total, g, tile.row + first, tile.column, tile.batch, again % 128,
-                                     shared.staging + mine * 4 * kConfig.staging_bytes(),
-                                     reinterpret_cast<const float*>(shared.inputs) + first, kSwappedBarrier + mine);
+          store_swapped<Out, kConfig>(total, g, tile.row + first, tile.column, tile.batch, again % 128,
+                                      shared.staging + mine * 4 * kConfig.staging_bytes(),
+                                      reinterpret_cast<const float*>(shared.inputs) + first, kSwappedBarrier + mine);
         }
       }
       if (!stored)
-        store_tile<Out, Config>(total, g, tile.row + store_warp * 16, tile.column, tile.batch, store_lane,
-                                shared.staging + store_warp * kConfig.staging_bytes(), shared.inputs, store_warp * 16);
+        store_tile<Out, kConfig>(total, g, tile.row + store_warp * 16, tile.column, tile.batch, store_lane,
+                                 shared.staging + store_warp * kConfig.staging_bytes(), shared.inputs, store_warp * 16);
       if (has_inputs) {
         __syncwarp();
         if (ptx::elect_one()) shared.filled.release(0);
@@ -240,8 +238,8 @@ struct Consumer {
   __device__ __forceinline__ void run() {
     cta.start();
     for (int index = cta.first_item(); index < g.schedule.items; index += cta.item_step()) {
-      const auto item = item_at<Config>(g, index, cta.rank, g.k.blocks);
-      const auto tile = locate<Config>(g, item.tile, cta.pair_rank());
+      const auto item = item_at<kConfig>(g, index, cta.rank, g.k.blocks);
+      const auto tile = locate<kConfig>(g, item.tile, cta.pair_rank());
       Sums total;
       sum_item(total, item.begin, item.end);
       store(total, index, item, tile);

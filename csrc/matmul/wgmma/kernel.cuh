@@ -13,20 +13,45 @@
 // slot's bytes from TMA and supplies 64 tile_k (A) + tile_n tile_k (B) elements to each consumer, at 128 bytes a cycle. Few
 // rows: B's bytes.
 #pragma once
+#include <algorithm>
+#include <type_traits>
+
 #include "matmul/wgmma/consumer.cuh"
 #include "matmul/wgmma/producer.cuh"
 
 namespace xgemm::matmul {
 
-template <class Element, class Out, class Config>
-__global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const __grid_constant__ WgmmaArguments g) {
+/// The instantiation for a tile and a kind of operands (parts: as in WgmmaPlan). Slots fill shared memory beside the staging of
+/// C. Groups keep the operands of a wave of 132 tiles in L2: 16 rows of tiles by 8 wide ones, 12 by 11 narrower ones.
+constexpr WgmmaConfig wgmma_config(WgmmaTile tile, int parts, bool k_major_a, bool k_major_b, bool gated) {
+  const TileInfo& t = info(tile);
+  WgmmaConfig config{.tile_m = t.m,
+                     .tile_n = t.n,
+                     .blocks = parts == 2 ? 1 : t.k / kWgmmaTileK,
+                     .stages = 0,
+                     .k_major_a = k_major_a,
+                     .k_major_b = k_major_b,
+                     .group = t.n == 256 ? 16 : 12,
+                     .parts = std::max(1, parts),
+                     .scaled = parts > 0,
+                     .gated = gated};
+  config.stages = std::min(8, (t.m == 64 ? 208 : 192) * 1024 / config.stage_bytes());
+  return config;
+}
+template <class Element, int kParts>
+using WgmmaOut = std::conditional_t<kParts == 0, Element, float>;
+
+template <class Element, WgmmaTile kTile, int kParts, bool kKMajorA, bool kKMajorB, bool kGated>
+__global__ void __launch_bounds__(wgmma_config(kTile, kParts, kKMajorA, kKMajorB, kGated).threads(), 1)
+    wgmma_gemm(const __grid_constant__ WgmmaArguments g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using namespace wgmma_detail;
-  constexpr WgmmaConfig kConfig = Config::kValue;
+  using Out = WgmmaOut<Element, kParts>;
+  constexpr WgmmaConfig kConfig = wgmma_config(kTile, kParts, kKMajorA, kKMajorB, kGated);
   static_assert(kConfig.fits());
   extern __shared__ unsigned char shared_memory[];
-  const Shared<Config> shared(shared_memory);
-  const Cta<Config> cta(g);
+  const Shared<kConfig> shared(shared_memory);
+  const Cta<kConfig> cta(g);
   const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / 128);
   // The prologue is part of every launch, and a single warp issues one instruction in five cycles: one warp initialises the
   // barriers, another prefetches the tensor maps.
@@ -47,10 +72,10 @@ __global__ void __launch_bounds__(Config::kValue.threads(), 1) wgmma_gemm(const 
   if (cta.clustered()) ptx::cluster_arrive_thread();  // as early as possible, because each CTA waits for all
   if (warpgroup == 0) {
     if constexpr (kConfig.consumers() == 2) ptx::release_registers<24>();
-    Producer<Config>{g, shared, cta}.template run<Out>();
+    Producer<kConfig>{g, shared, cta}.template run<Out>();
   } else {
     if constexpr (kConfig.consumers() == 2) ptx::acquire_registers<240>();
-    Consumer<Element, Out, Config>(g, shared, cta, warpgroup - 1).run();
+    Consumer<Element, Out, kConfig>(g, shared, cta, warpgroup - 1).run();
   }
 #endif
 }

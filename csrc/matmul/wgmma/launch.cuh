@@ -11,25 +11,6 @@
 
 namespace xgemm::matmul {
 
-/// The instantiations of one kind of operands. Slots fill shared memory beside the staging of C. Groups keep the operands of a
-/// wave of 132 tiles in L2: 16 rows of tiles by 8 wide ones, 12 by 11 narrower ones.
-template <WgmmaTile kTile, int kParts, bool kScaled, bool kKMajorA, bool kKMajorB, bool kGated = false>
-struct WgmmaInstance {
-  static constexpr int kBlocks = kParts == 1 ? info(kTile).k / kWgmmaTileK : 1;
-  static constexpr int kSlots = (info(kTile).m == 64 ? 208 : 192) * 1024;
-  static constexpr int kSlotBytes = kBlocks * kParts * (info(kTile).m + info(kTile).n) * 128;
-  static constexpr WgmmaConfig kValue{.tile_m = info(kTile).m,
-                                      .tile_n = info(kTile).n,
-                                      .blocks = kBlocks,
-                                      .stages = std::min(8, kSlots / kSlotBytes),
-                                      .k_major_a = kKMajorA,
-                                      .k_major_b = kKMajorB,
-                                      .group = info(kTile).n == 256 ? 16 : 12,
-                                      .parts = kParts,
-                                      .scaled = kScaled,
-                                      .gated = kGated};
-};
-
 /// An instantiation's constants as values, so that the code that fills its arguments is compiled once.
 struct WgmmaKernel {
   WgmmaConfig config;
@@ -138,42 +119,37 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   return clusters * cluster;
 }
 
-template <class Element, class Out, class Config>
+template <class Element, WgmmaTile kTile, int kParts, bool kKMajorA, bool kKMajorB, bool kGated = false>
 bool launch_wgmma(const WgmmaLaunch& launch) {
-  constexpr WgmmaKernel kKernel{.config = Config::kValue,
+  using Out = WgmmaOut<Element, kParts>;
+  constexpr WgmmaKernel kKernel{.config = wgmma_config(kTile, kParts, kKMajorA, kKMajorB, kGated),
                                 .element = std::is_same_v<Element, half> ? DType::f16 : DType::bf16,
                                 .out_bytes = sizeof(Out),
                                 .activates_boxes = wgmma_detail::kActivatesBoxes<Out>};
-  constexpr auto kFunction = wgmma_gemm<Element, Out, Config>;
+  constexpr auto kFunction = wgmma_gemm<Element, kTile, kParts, kKMajorA, kKMajorB, kGated>;
   WgmmaArguments g{};
   const unsigned ctas = describe(g, kKernel, launch);
+  const int cluster = launch.plan.multicast ? 2 : static_cast<int>(launch.plan.cluster);
   return ctas > 0 && enqueue_with_shared<kFunction, kKernel.config.shared_bytes()>(
-                         {.blocks = dim3(ctas),
-                          .threads = dim3(kKernel.config.threads()),
-                          .cluster = static_cast<unsigned>(launch.plan.multicast ? 2 : launch.plan.cluster),
-                          .early = true},
-                         launch.stream, g);
+                         early_grid(ctas, kKernel.config.threads(), cluster), launch.stream, g);
 }
 
 /// Picks the instantiation for the operands' layouts.
-template <class Element, class Out, WgmmaTile kTile, int kParts, bool kScaled>
+template <class Element, WgmmaTile kTile, int kParts>
 bool launch_layout(const WgmmaLaunch& launch) {
-  const bool a = launch.plan.a.k_major, b = launch.plan.b.k_major;
-  if (b)
-    return a ? launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, true>>(launch)
-             : launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, false, true>>(launch);
-  if constexpr (info(kTile).n % 64 == 0)
-    return a ? launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, true, false>>(launch)
-             : launch_wgmma<Element, Out, WgmmaInstance<kTile, kParts, kScaled, false, false>>(launch);
-  return false;
+  bool launched = false;
+  dispatch_layouts(launch.plan.a.k_major, launch.plan.b.k_major, [&]<bool kKMajorA, bool kKMajorB>() {
+    if constexpr (kKMajorB || info(kTile).n % 64 == 0)
+      launched = launch_wgmma<Element, kTile, kParts, kKMajorA, kKMajorB>(launch);
+  });
+  return launched;
 }
 
 /// Half-precision operands and result.
 template <class T>
 bool launch_half_type(const WgmmaLaunch& launch) {
   bool launched = false;
-  dispatch_tile<kWgmmaTiles.size()>(launch.plan.tile,
-                                    [&]<WgmmaTile kTile>() { launched = launch_layout<T, T, kTile, 1, false>(launch); });
+  dispatch_tile<kWgmmaTiles.size()>(launch.plan.tile, [&]<WgmmaTile kTile>() { launched = launch_layout<T, kTile, 0>(launch); });
   return launched;
 }
 

@@ -20,14 +20,14 @@ inline constexpr int kModerate = 60;
 /// Called by fillers() threads. Writes the factors that undo the scaling of a tile's rows, then of its columns, as 2^e's bits
 /// (outside a float's range: e + 127 in the bits from 23 on, sign included); then for each warp whether all its factors are
 /// moderate.
-template <class Config>
+template <WgmmaConfig kConfig>
 __device__ __forceinline__ void fill_scales(const WgmmaArguments& g, int row, int column, int batch, int thread, int* scales) {
-  constexpr int kTileM = Config::kValue.tile_m, kLines = kTileM + Config::kValue.tile_n;
+  constexpr int kTileM = kConfig.tile_m, kLines = kTileM + kConfig.tile_n;
   const int m = static_cast<int>(g.problem.m), n = static_cast<int>(g.problem.n);
   const int first_a = batch * g.batch_step_a * m, first_b = batch * g.batch_step_b * n;  // the plan keeps these in 32 bits
   bool moderate = true;
 #pragma unroll 1  // the producer's registers are few
-  for (int i = thread; i < kLines; i += Config::kValue.fillers()) {
+  for (int i = thread; i < kLines; i += kConfig.fillers()) {
     const LineStats* const lines = i < kTileM ? g.lines_a : g.lines_b;
     const int line = i < kTileM ? first_a + min(row + i, m - 1) : first_b + min(column + i - kTileM, n - 1);
     const int e = -split_exponent(lines[line].max_bits);
@@ -39,9 +39,8 @@ __device__ __forceinline__ void fill_scales(const WgmmaArguments& g, int row, in
 }
 
 /// The same for the bias of a tile's columns of C (swapped: rows of C^T), as floats.
-template <class Out, class Config>
+template <class Out, WgmmaConfig kConfig>
 __device__ __forceinline__ void fill_bias(const WgmmaArguments& g, const Tile& tile, int thread, int* shared) {
-  constexpr WgmmaConfig kConfig = Config::kValue;
   const Operand& bias = g.problem.bias;
   const bool swapped = kConfig.may_swap() && g.swapped;
   const int first = swapped ? tile.row : tile.column, last = static_cast<int>(swapped ? g.problem.m : g.problem.n) - 1;
@@ -52,17 +51,16 @@ __device__ __forceinline__ void fill_bias(const WgmmaArguments& g, const Tile& t
   }
 }
 
-template <class Config>
+template <WgmmaConfig kConfig>
 struct Producer {
-  static constexpr WgmmaConfig kConfig = Config::kValue;
   static constexpr int kParts = kConfig.parts, kStages = kConfig.stages, kRowBytes = kConfig.kRowBytes;
   // With multicast, each CTA loads half of the rows of the shared operand's boxes into both CTAs.
   static constexpr bool kMayShareA = kConfig.may_multicast() && kConfig.multicasts_a(),
                         kMayShareB = kConfig.may_multicast() && !kMayShareA;
 
   const WgmmaArguments& g;
-  const Shared<Config>& shared;
-  const Cta<Config>& cta;
+  const Shared<kConfig>& shared;
+  const Cta<kConfig>& cta;
   const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32);
   const bool loads = warp < kConfig.loaders(), leads = ptx::elect_one();
   int turns = warp;  ///< slots that other loaders fill before this warp's next one
@@ -113,9 +111,9 @@ struct Producer {
   }
 
   __device__ __forceinline__ void load_item(int index) {
-    const auto item = item_at<Config>(g, index, cta.rank, g.k.blocks);
+    const auto item = item_at<kConfig>(g, index, cta.rank, g.k.blocks);
     const int rank_of_pair = warp_uniform(cta.pair_rank());
-    const auto tile = locate<Config>(g, item.tile, rank_of_pair);
+    const auto tile = locate<kConfig>(g, item.tile, rank_of_pair);
     const int begin = warp_uniform(item.begin), end = warp_uniform(item.end);
     const Place at{warp_uniform(tile.row),
                    warp_uniform(tile.column),
@@ -139,8 +137,8 @@ struct Producer {
   __device__ __forceinline__ void start_idle() const {
     if constexpr (kConfig.may_store_direct() && kConfig.k_major_b) {
       if (warp == 3 && g.prefetch.bytes > 0) {
-        const auto item = item_at<Config>(g, cta.first_item(), cta.rank, g.k.blocks);
-        prefetch_b(g, item, locate<Config>(g, item.tile, cta.pair_rank()));
+        const auto item = item_at<kConfig>(g, cta.first_item(), cta.rank, g.k.blocks);
+        prefetch_b(g, item, locate<kConfig>(g, item.tile, cta.pair_rank()));
       }
     }
     cta.start();
@@ -152,12 +150,12 @@ struct Producer {
     unsigned parity = 1;
     for (int index = cta.first_item(); index < g.schedule.items; index += cta.item_step(), parity ^= 1) {
       ptx::barrier_wait(shared.filled.empty, parity);
-      const auto tile = locate<Config>(g, index, cta.pair_rank());
+      const auto tile = locate<kConfig>(g, index, cta.pair_rank());
       const int thread = static_cast<int>(threadIdx.x) - 32 * kConfig.loaders();
       if constexpr (kConfig.fills_scales())
-        fill_scales<Config>(g, tile.row, tile.column, tile.batch, thread, shared.inputs);
+        fill_scales<kConfig>(g, tile.row, tile.column, tile.batch, thread, shared.inputs);
       else
-        fill_bias<Out, Config>(g, tile, thread, shared.inputs);
+        fill_bias<Out, kConfig>(g, tile, thread, shared.inputs);
       ptx::barrier_arrive(shared.filled.full);
     }
   }

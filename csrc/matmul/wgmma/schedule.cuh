@@ -14,10 +14,10 @@ struct Item {
 };
 
 /// Item `index`. `rank`: this CTA's in a cluster that splits K, which is its split; -1: none.
-template <class Config>
+template <WgmmaConfig kConfig>
 __device__ __forceinline__ Item item_at(const WgmmaArguments& g, int index, int rank, int blocks) {
   Item item{index, rank, 0, blocks};
-  if (Config::kValue.may_split_memory() && g.memory_splits > 1) {
+  if (kConfig.may_split_memory() && g.memory_splits > 1) {
     item.tile = index / g.memory_splits;
     item.split = index - item.tile * g.memory_splits;
   }
@@ -33,9 +33,8 @@ __device__ __forceinline__ Item item_at(const WgmmaArguments& g, int index, int 
 /// Tile `index`: column by column inside groups of `group` rows of tiles, so that the operands of the tiles in flight stay in
 /// L2. `rank`: this CTA's in a multicast pair. The last tiles of a K-major operand begin at last_row or last_column and overlap
 /// their neighbours, because TMA is slower for lines out of bounds. Elements that are computed twice have the same bits.
-template <class Config>
+template <WgmmaConfig kConfig>
 __device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index, int rank = 0) {
-  constexpr WgmmaConfig kConfig = Config::kValue;
   const auto& s = g.schedule;
   const int batch = s.per_batch.divide(index), within = index - batch * static_cast<int>(s.per_batch.divisor);
   const int group = s.per_group.divide(within), in_group = within - group * static_cast<int>(s.per_group.divisor);

@@ -8,9 +8,8 @@
 
 namespace xgemm::matmul::wgmma_detail {
 
-template <class Config>
+template <WgmmaConfig kConfig>
 struct Shared {
-  static constexpr WgmmaConfig kConfig = Config::kValue;
   static constexpr int kConsumerWarps = 4 * kConfig.consumers(), kStages = kConfig.stages;
   unsigned char *slots, *staging;
   int* inputs;
@@ -40,7 +39,7 @@ struct Shared {
 };
 
 /// Clusters and the items of this CTA: first_item(), then every item_step() further.
-template <class Config>
+template <WgmmaConfig kConfig>
 struct Cta {
   const WgmmaArguments& g;
   const int cluster;  ///< CTAs of a cluster that splits K
@@ -49,8 +48,8 @@ struct Cta {
 
   __device__ __forceinline__ explicit Cta(const WgmmaArguments& arguments)
       : g(arguments),
-        cluster(Config::kValue.may_split() ? arguments.k.cluster_splits : 1),
-        multicast(Config::kValue.may_multicast() && arguments.tiles.multicast != 0),
+        cluster(kConfig.may_split() ? arguments.k.cluster_splits : 1),
+        multicast(kConfig.may_multicast() && arguments.tiles.multicast != 0),
         rank(cluster == 1 ? -1 : static_cast<int>(ptx::cluster_rank())) {}
 
   __device__ __forceinline__ bool clustered() const { return cluster > 1 || multicast; }

@@ -1,7 +1,7 @@
 // Adds the sums of a tile's splits of K in order: through distributed shared memory if a cluster has one CTA per split (no
 // round trip through L2: few rows), else through memory (split_k/in_memory.cuh). (Terms: wgmma/arguments.cuh.)
 #pragma once
-#include "device/ptx/cluster_exchange.cuh"
+#include "device/ptx/cluster.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "matmul/epilogue/store_rows.cuh"
 #include "matmul/split_k/in_memory.cuh"
@@ -21,13 +21,13 @@ __device__ __forceinline__ void sync_cluster() {
 /// producer's warps match its cluster barrier. The CTAs share the tile's columns, eight at a time (a slice). Sums go to the CTA
 /// that owns their slice by stores that count on its `arrived`, because a cluster barrier's release would wait for all memory.
 /// `parity`: of this CTA's calls. Arrives at `merged` when the slots may be loaded again.
-template <class Out, class Config>
-__device__ __forceinline__ void reduce_in_cluster(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g,
-                                                  const Tile& tile, int split, int thread, const Shared<Config>& shared,
+template <class Out, WgmmaConfig kConfig>
+__device__ __forceinline__ void reduce_in_cluster(const float (&sums)[kConfig.tile_n / 2], const WgmmaArguments& g,
+                                                  const Tile& tile, int split, int thread, const Shared<kConfig>& shared,
                                                   unsigned parity) {
   const auto [row, column, batch] = tile;
   ptx::Barrier *const arrived = shared.arrived, *const merged = shared.merged;
-  constexpr int kWarps = 4 * Config::kValue.consumers(), kStep = 32 * kWarps;
+  constexpr int kWarps = 4 * kConfig.consumers(), kStep = 32 * kWarps;
   float4* const partials = reinterpret_cast<float4*>(shared.slots);  // [split][own slice][warp][lane]
   const int lane = thread % 32, warp = thread / 32;
   const int warps = min(kWarps, (static_cast<int>(g.problem.m) - row + 15) / 16);  // with rows of C
@@ -38,7 +38,7 @@ __device__ __forceinline__ void reduce_in_cluster(const float (&sums)[Config::kV
   if (warp < warps) {
     int owner = 0, at = 0;
 #pragma unroll
-    for (int j = 0; j < Config::kValue.tile_n / 8; ++j) {
+    for (int j = 0; j < kConfig.tile_n / 8; ++j) {
       if (j >= slices) break;
       const float4 four{sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
       ptx::store_async(partials + (split * each + at) * kStep + thread, four, arrived, static_cast<unsigned>(owner));
@@ -58,10 +58,10 @@ __device__ __forceinline__ void reduce_in_cluster(const float (&sums)[Config::kV
       const float4 x = in[s * each * kStep];
       sum = {sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w};
     }
-    store_rows<Out, Config::kValue.scaled, 2, 8>(
-        g, epilogue, r, min(2, (static_cast<int>(g.problem.m) - r + 7) / 8), column + 8 * (first + at), columns,
-        column + g.tiles.width, batch,
-        [&](int h) { return h == 0 ? Vector<float, 2>{{sum.x, sum.y}} : Vector<float, 2>{{sum.z, sum.w}}; });
+    store_rows<Out, kConfig.scaled, 2, 8>(g, epilogue, r, min(2, (static_cast<int>(g.problem.m) - r + 7) / 8),
+                                          column + 8 * (first + at), columns, column + g.tiles.width, batch, [&](int h) {
+                                            return h == 0 ? Vector<float, 2>{{sum.x, sum.y}} : Vector<float, 2>{{sum.z, sum.w}};
+                                          });
   }
   ptx::fence_async_shared();  // the next loads overwrite what was read and written here
   __syncwarp();
@@ -70,11 +70,11 @@ __device__ __forceinline__ void reduce_in_cluster(const float (&sums)[Config::kV
 
 /// Every consumer thread calls it with its sums of `item`, a split of a tile; the CTAs of a tile that have no other item
 /// after it (`stays`) wait for each other and add a share of the tile each.
-template <class Out, class Config>
-__device__ __forceinline__ void reduce_in_memory(const float (&sums)[Config::kValue.tile_n / 2], const WgmmaArguments& g,
+template <class Out, WgmmaConfig kConfig>
+__device__ __forceinline__ void reduce_in_memory(const float (&sums)[kConfig.tile_n / 2], const WgmmaArguments& g,
                                                  const Tile& tile, const Item& item, bool stays, int thread,
                                                  MeetingShare* share) {
-  constexpr int kThreads = 128 * Config::kValue.consumers(), kSlices = Config::kValue.tile_n / 8, kSplit = kSlices * kThreads;
+  constexpr int kThreads = 128 * kConfig.consumers(), kSlices = kConfig.tile_n / 8, kSplit = kSlices * kThreads;
   constexpr int kRounds = (kSlices + 7) / 8, kDeep = kSlices <= 8 ? 16 : 8;  // wider: no registers
   const Problem& p = g.problem;
   const int rows = min(kThreads / 2, static_cast<int>(p.m) - tile.row),

@@ -1,7 +1,7 @@
 // Distributes a row's splits over CTAs, and joins their states in order: in the row's CTA or, if CTAs share a row, in the first
 // of their cluster or in the last of them to finish.
 #pragma once
-#include "device/ptx/cluster_exchange.cuh"
+#include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
 #include "reduce/kernels/common.cuh"
 

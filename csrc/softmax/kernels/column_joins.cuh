@@ -1,7 +1,7 @@
 // Softmax over columns: joins a column's cells, then a cluster's CTAs, as balanced trees over their number; the layout of the
 // shared memory for it.
 #pragma once
-#include "device/ptx/cluster_exchange.cuh"
+#include "device/ptx/cluster.cuh"
 #include "softmax/kernels/common.cuh"
 
 namespace xgemm::softmax {

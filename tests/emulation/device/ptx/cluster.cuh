@@ -7,6 +7,9 @@
 namespace xgemm::ptx {
 
 inline std::uint32_t cluster_rank() { return emulation::cluster_rank(); }
+inline std::uint32_t cluster_index() { return emulation::cluster_index(); }
+inline void cluster_arrive_relaxed(Where where = Where::current()) { emulation::cluster_arrive(where); }
+inline void cluster_wait(Where where = Where::current()) { emulation::cluster_wait(where); }
 
 inline void cluster_arrive_thread(Where where = Where::current()) { emulation::cluster_arrive(where); }
 inline void cluster_wait_thread(Where where = Where::current()) { emulation::cluster_wait(where); }
@@ -34,6 +37,12 @@ inline void store_remote(std::uint32_t address, unsigned value, Where where = Wh
 inline void store_remote(std::uint32_t address, float x, float y, Where where = Where::current()) {
   const float values[2] = {x, y};
   std::memcpy(emulation::shared_pointer(address, 8, 8, where), values, 8);
+}
+
+template <class T>
+void store_async(const void* to, const T& value, Barrier* barrier, std::uint32_t rank, Where where = Where::current()) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+  emulation::store_async(remote_address(to, rank, where), &value, sizeof(T), remote_address(barrier, rank, where), where);
 }
 
 }  // namespace xgemm::ptx

@@ -37,6 +37,10 @@ inline void named_barrier_sync(int id, int threads, emulation::Where where = emu
 inline void named_barrier_arrive(int id, int threads, emulation::Where where = emulation::Where::current()) {
   emulation::named_sync(id, threads, true, where);
 }
+inline void named_barrier_arrive_after(float computed, int id, int threads,
+                                       emulation::Where where = emulation::Where::current()) {
+  if (computed != -1.f) emulation::named_sync(id, threads, true, where);
+}
 inline bool named_barrier_or(int id, int threads, bool condition, emulation::Where where = emulation::Where::current()) {
   return emulation::named_or(id, threads, condition, where);
 }
