@@ -10,9 +10,9 @@ void dispatch_tile(Tile tile, const Run& run) {
   with_index<kCount>(static_cast<int>(tile), [&](auto index) { run.template operator()<static_cast<Tile>(index())>(); });
 }
 
-/// Calls run.operator()<a, b>(). `a`, `b`: is A, is B contiguous along k?
+/// Calls run.operator()<a, b>().
 template <class Run>
-void dispatch_layouts(bool a, bool b, const Run& run) {
+void dispatch_flags(bool a, bool b, const Run& run) {
   if (a)
     b ? run.template operator()<true, true>() : run.template operator()<true, false>();
   else

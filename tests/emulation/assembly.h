@@ -33,15 +33,6 @@ template <class To, class A, class B, class C>
 void multiply_add_wide(To& to, A a, B b, C c) {
   to = (To)(static_cast<std::int64_t>(a) * static_cast<std::int64_t>(b) + (std::int64_t)c);
 }
-template <class T>
-void load_shared(T& to, std::uint32_t address, Where where = Where::current()) {
-  std::memcpy(&to, shared_pointer(address, sizeof(T), sizeof(T), where), sizeof(T));
-}
-inline void load_shared_half(std::uint32_t& to, std::uint32_t address, Where where = Where::current()) {
-  std::uint16_t half;
-  load_shared(half, address, where);
-  to = half;
-}
 template <class T, class U>
 void load_shared_pair(T& x, T& y, U address, Where where = Where::current()) {
   const T* const from =

@@ -17,8 +17,6 @@ KNOWN_ASSEMBLY = [
     (r"^max\.NaN\.f16x2", "pair_max_nan<__half2>"),
     (r"^max\.NaN\.bf16x2", "pair_max_nan<__nv_bfloat162>"),
     (r"^mad\.wide\.s32", "multiply_add_wide"),
-    (r"^ld\.shared\.u16", "load_shared_half"),
-    (r"^ld\.shared\.u32", "load_shared"),
     (r"^ld\.shared::cluster\.v2\.f64", "load_shared_pair"),
     (r"^ld\.global(\.nc)?\.L1::no_allocate\.v4", "load_global4"),
     (r"^ld\.acquire\.gpu\.global\.u32", "load_acquire"),

@@ -25,18 +25,23 @@ __device__ __forceinline__ void store_pair(std::uint32_t address, float x, float
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
-/// Loads 16 bytes, 2, or a float from a shared-memory address.
+/// Loads 16 bytes, 4, 2, or a float from a shared-memory address: the compiler would convert a pointer again in each loop, which
+/// is slow in a cluster.
 __device__ __forceinline__ uint4 load_shared16(std::uint32_t address) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
   return v;
 }
-__device__ __forceinline__ std::uint16_t load_shared2(std::uint32_t address) {
-  std::uint16_t v;
-  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
+__device__ __forceinline__ unsigned load_shared4(std::uint32_t address) {
+  unsigned v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
   return v;
 }
-
+__device__ __forceinline__ unsigned load_shared2(std::uint32_t address) {
+  unsigned v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
 __device__ __forceinline__ float load_shared_float(std::uint32_t address) {
   float v;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");

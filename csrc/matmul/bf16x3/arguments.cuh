@@ -75,25 +75,16 @@ struct Shared {
   static constexpr int kBytes = kOtherBytes + kSlotsB * kSlotBytesB;
   static_assert(kSlotsB >= 2 && 8 * (64 + kRows) * 4 <= kStageBytes);
 
-  unsigned char *slots_b, *slots_a;
-  float* stages;          ///< [consumer]
-  unsigned char* copies;  ///< of A: [block ahead][row of a unit][unit]
-  Pipeline<kSlotsB> pipeline_b;
-  Pipeline<kSlotsA> pipeline_a;
-  std::uint32_t* lost_a;  ///< [slot][splitting warp]
-  MeetingShare* shares;   ///< [consumer]
-  Fallback& fallback;
-
-  __device__ __forceinline__ explicit Shared(unsigned char* memory)
-      : slots_b(memory + swizzle_padding(memory)),
-        slots_a(slots_b + kSlotsB * kSlotBytesB),
-        stages(reinterpret_cast<float*>(slots_a + kSlotsA * kSlotBytesA)),
-        copies(reinterpret_cast<unsigned char*>(stages) + 2 * kStageBytes),
-        pipeline_b{reinterpret_cast<ptx::Barrier*>(copies + kAhead * kCopyBytes)},
-        pipeline_a{pipeline_b.empty + kSlotsB},
-        lost_a(reinterpret_cast<std::uint32_t*>(pipeline_a.empty + kSlotsA)),
-        shares(reinterpret_cast<MeetingShare*>(lost_a + 8 * kSlotsA)),
-        fallback(*reinterpret_cast<Fallback*>(shares + 2)) {}
+  unsigned char* memory;
+  unsigned char *slots_b = memory + swizzle_padding(memory), *slots_a = slots_b + kSlotsB * kSlotBytesB;
+  float* stages = reinterpret_cast<float*>(slots_a + kSlotsA * kSlotBytesA);  ///< [consumer]
+  unsigned char* copies =
+      reinterpret_cast<unsigned char*>(stages) + 2 * kStageBytes;  ///< of A: [block ahead][row of a unit][unit]
+  Pipeline<kSlotsB> pipeline_b{reinterpret_cast<ptx::Barrier*>(copies + kAhead * kCopyBytes)};
+  Pipeline<kSlotsA> pipeline_a{pipeline_b.empty + kSlotsB};
+  std::uint32_t* lost_a = reinterpret_cast<std::uint32_t*>(pipeline_a.empty + kSlotsA);  ///< [slot][splitting warp]
+  MeetingShare* shares = reinterpret_cast<MeetingShare*>(lost_a + 8 * kSlotsA);          ///< [consumer]
+  Fallback& fallback = *reinterpret_cast<Fallback*>(shares + 2);
 };
 
 /// Each role computes its warp: ptxas spills values that are computed before the roles branch.

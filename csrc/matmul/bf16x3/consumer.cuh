@@ -19,25 +19,16 @@ struct Consumer {
 
   const Bf16x3Arguments& g;
   const Shared& shared;
-  const int lane, consumer, barrier;
-  float* const stage;
-  unsigned char* const column_lifts;
-  const std::uint64_t base_a;
-  const std::uint32_t kept_offset;
+  const int lane = static_cast<int>(threadIdx.x) % 32, consumer = warp_of_role() / 4 - 2, barrier = kConsumerBarrier + consumer;
+  float* const stage = shared.stages + consumer * kStageRows * Shared::kPitch;
+  unsigned char* const column_lifts = shared.fallback.lifts[kProducerWarps] + consumer * 64;
+  const std::uint64_t base_a = Layout::descriptor(ptx::shared_address(shared.slots_a));
+  const std::uint32_t kept_offset = kKeepsOffset ? SlotReader<kConfig>::first_offset() : 0;
   PipelineState<kSlotsA> state_a;
   PipelineState<Shared::kSlotsB> state_b;
   Fragments fragments;
 
-  __device__ __forceinline__ Consumer(const Bf16x3Arguments& arguments, const Shared& memory)
-      : g(arguments),
-        shared(memory),
-        lane(static_cast<int>(threadIdx.x) % 32),
-        consumer(warp_of_role() / 4 - 2),
-        barrier(kConsumerBarrier + consumer),
-        stage(memory.stages + consumer * kStageRows * Shared::kPitch),
-        column_lifts(memory.fallback.lifts[kProducerWarps] + consumer * 64),
-        base_a(Layout::descriptor(ptx::shared_address(memory.slots_a))),
-        kept_offset(kKeepsOffset ? SlotReader<kConfig>::first_offset() : 0) {}
+  __device__ __forceinline__ Consumer(const Bf16x3Arguments& arguments, const Shared& memory) : g(arguments), shared(memory) {}
 
   __device__ __forceinline__ std::uint32_t first_of_slot() const {
     return ptx::shared_address(shared.slots_b) + static_cast<unsigned>(state_b.slot * kSlotBytesB) +

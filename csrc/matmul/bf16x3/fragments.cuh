@@ -78,14 +78,8 @@ __device__ __forceinline__ void pin(Fragments& fragments) {
 template <Bf16x3Config kConfig>
 struct FragmentPlace {
   static constexpr bool kKMajor = kConfig.k_major_b;
-  int lane, warp, quad, first, second;
-
-  __device__ __forceinline__ FragmentPlace() {
-    const int thread = thread_index();
-    lane = thread % 32, warp = thread / 32 % 4, quad = lane % 4;
-    const int octet = lane / 4;
-    first = warp * 16 + (kKMajor ? octet % 4 * 2 + octet / 4 : 2 * octet), second = first + (kKMajor ? 8 : 1);
-  }
+  int thread = thread_index(), lane = thread % 32, warp = thread / 32 % 4, quad = lane % 4, octet = lane / 4;
+  int first = warp * 16 + (kKMajor ? octet % 4 * 2 + octet / 4 : 2 * octet), second = first + (kKMajor ? 8 : 1);
 };
 
 /// Reads a thread's numbers of a slot of B.

@@ -39,26 +39,15 @@ struct PanelCopy {
 
 /// B's blocks, by TMA or cp.async.
 template <Bf16x3Config kConfig>
-class LoaderB {
+struct LoaderB {
   static constexpr bool kKMajorB = kConfig.k_major_b;
-  static constexpr int kSlots = Shared::kSlotsB;
   const Bf16x3Arguments& g;
   const Shared& shared;
   const int warp;
-  const bool tma, loads;
-  Scheduler<kConfig> work;
-  PipelineState<kSlots> state;
-  TileOrigin at;
-
- public:
-  __device__ __forceinline__ LoaderB(const Bf16x3Arguments& arguments, const Shared& memory, int mine)
-      : g(arguments),
-        shared(memory),
-        warp(mine),
-        tma(arguments.tma || false),
-        loads(!tma || threadIdx.x == 0),
-        work(arguments, memory.fallback),
-        at(work.origin()) {}
+  const bool tma = g.tma || false, loads = !tma || threadIdx.x == 0;
+  Scheduler<kConfig> work{g, shared.fallback};
+  PipelineState<Shared::kSlotsB> state{};
+  TileOrigin at = work.origin();
 
   __device__ __forceinline__ void load_next() {
     if (!loads || work.done()) return;
@@ -90,22 +79,32 @@ class LoaderB {
 
 /// A's blocks, in units of 4 rows by 4 of k: each thread copies its own by cp.async, kAhead blocks before it splits them.
 template <Bf16x3Config kConfig>
-class SplitterA {
+struct SplitterA {
   static constexpr bool kFallback = kConfig.fallback;
   static constexpr int kUnits = Shared::kUnits, kRoundRows = kProducers / 4;
   static_assert(kUnits == kProducers);  // one round; as a loop with a run-time end, ptxas spills no register
   const Bf16x3Arguments& g;
   const Shared& shared;
-  const int warp, lane;
-  unsigned char* const copies;
-  const int unit_row, unit_k, rounds;
-  const std::int64_t inner_stride, outer_stride;  // of a unit's four copies of four elements: inner is contiguous
-  const float* const nowhere;
-  Scheduler<kConfig> work;
-  const float* from;
+  const int warp, thread, lane = thread % 32;
+  unsigned char* const copies = shared.copies + thread * 16;
+  // If A is contiguous along k, a half warp takes 64 k of a row; else a warp takes 16 rows by 32 of k. Both have few bank
+  // conflicts. Each round is kRoundRows rows further.
+  const int unit_row = g.a_along_k ? thread / 16 * 4 : (thread % 4 + thread / 64 * 4) * 4,
+            unit_k = g.a_along_k ? thread % 16 * 4 : (thread / 4 % 8 + thread / 32 % 2 * 8) * 4,
+            rounds = (kUnits - thread + kProducers - 1) / kProducers;
+  const std::int64_t inner_stride = g.a_along_k ? g.problem.a.col_stride : g.problem.a.row_stride,  // of a unit's four copies of
+      outer_stride = g.a_along_k ? g.problem.a.row_stride : g.problem.a.col_stride;                 // four elements: contiguous
+  const float* const nowhere = static_cast<const float*>(g.problem.a.data);
+  Scheduler<kConfig> work{g, shared.fallback};
+  const float* from = nowhere;
   int rows_left = 0;
   unsigned blocks_split = 0;
+  int left = 0;  ///< blocks that are copied and not yet split
 
+  __device__ __forceinline__ SplitterA(const Bf16x3Arguments& arguments, const Shared& memory, int mine, int own_thread)
+      : g(arguments), shared(memory), warp(mine), thread(own_thread) {
+    open();
+  }
   __device__ __forceinline__ unsigned char* copy_of(int stage, int round, int x) const {
     return copies + (stage * 4 + x) * kUnits * 16 + round * kProducers * 16;
   }
@@ -119,28 +118,6 @@ class SplitterA {
     from = nowhere + batch_offset(p, p.a, at.batch) + (at.row + unit_row) * p.a.row_stride +
            (static_cast<std::int64_t>(work.block) * kBlock + unit_k) * p.a.col_stride;
     rows_left = static_cast<int>(p.m) - at.row - unit_row;
-  }
-
- public:
-  int left = 0;  ///< blocks that are copied and not yet split
-
-  // If A is contiguous along k, a half warp takes 64 k of a row; else a warp takes 16 rows by 32 of k. Both have few bank
-  // conflicts. Each round is kRoundRows rows further.
-  __device__ __forceinline__ SplitterA(const Bf16x3Arguments& arguments, const Shared& memory, int mine, int thread)
-      : g(arguments),
-        shared(memory),
-        warp(mine),
-        lane(thread % 32),
-        copies(memory.copies + thread * 16),
-        unit_row(arguments.a_along_k ? thread / 16 * 4 : (thread % 4 + thread / 64 * 4) * 4),
-        unit_k(arguments.a_along_k ? thread % 16 * 4 : (thread / 4 % 8 + thread / 32 % 2 * 8) * 4),
-        rounds((kUnits - thread + kProducers - 1) / kProducers),
-        inner_stride(arguments.a_along_k ? arguments.problem.a.col_stride : arguments.problem.a.row_stride),
-        outer_stride(arguments.a_along_k ? arguments.problem.a.row_stride : arguments.problem.a.col_stride),
-        nowhere(static_cast<const float*>(arguments.problem.a.data)),
-        work(arguments, memory.fallback),
-        from(nowhere) {
-    open();
   }
 
   __device__ __forceinline__ void copy_block(int stage) {
@@ -207,7 +184,7 @@ __device__ __forceinline__ void produce(const Bf16x3Arguments& g, const Shared& 
   constexpr int kAhead = Shared::kAhead;
   const int warp = warp_of_role(), thread = static_cast<int>(threadIdx.x);
   // B's block t - kSlotsA + kSlotsB is loaded when A's slot for block t is free: then the consumers are past block t - kSlotsA.
-  LoaderB<kConfig> b(g, shared, warp);
+  LoaderB<kConfig> b{g, shared, warp};
   for (int i = 0; i < Shared::kSlotsB - kSlotsA; ++i) b.load_next();
   SplitterA<kConfig> a(g, shared, warp, thread);
   for (int stage = 0; stage < kAhead; ++stage) a.copy_block(stage);

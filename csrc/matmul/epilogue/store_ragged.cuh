@@ -83,7 +83,7 @@ class RaggedRows {
         if (!exists || r + 8 * i >= rows) continue;
         Out* const to = line + 8 * i * pitch + column + e;
         if constexpr (sizeof(Out) == 2)
-          *reinterpret_cast<std::uint16_t*>(to) = ptx::load_shared2(from + 1024 * i);
+          *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(ptx::load_shared2(from + 1024 * i));
         else
           *to = ptx::load_shared_float(from + 1024 * i);
       }

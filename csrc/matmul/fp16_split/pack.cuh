@@ -130,30 +130,6 @@ __global__ void __launch_bounds__(kPackThreads) pack(const __grid_constant__ Pac
   }
 }
 
-/// What a warp copies: `unit` of PackArguments.
-template <class Bits>
-struct PackSegment {
-  const Bits* in;
-  Bits* out;
-  const Bits* end;  ///< of the operand
-  int count;
-};
-template <int kSegment, class Bits>
-__device__ __forceinline__ PackSegment<Bits> find_segment(const PackArguments<Bits>& g, std::int64_t unit) {
-  const bool second = unit >= g.units_first;
-  const PackOperand<Bits>& x = g.operands[second];
-  const int index = static_cast<int>(second ? unit - g.units_first : unit), row = x.per_line.divide(index),
-            first = (index - row * static_cast<int>(x.per_line.divisor)) * kSegment;
-  std::int64_t line = row;
-  const Bits* in = static_cast<const Bits*>(x.operand.data) + first;
-  if (x.batches > 1) {
-    const std::int64_t batch = line / x.other;
-    line -= batch * x.other, in += matrix_offset(g, x.operand, batch);
-  }
-  return {in + line * x.other_stride, x.out + row * x.ld + first, x.end,
-          static_cast<int>(min(x.inner - first, std::int64_t{kSegment}))};
-}
-
 /// For long lines: a warp copies up to 1 KiB of one, a lane two pieces of 16 bytes, neighbours in neighbouring lanes. Small
 /// CTAs with few registers, so that some wait for the previous launch on SMs that it still occupies.
 template <class Bits>
@@ -173,30 +149,34 @@ __global__ void __launch_bounds__(32 * PackLines<Bits>::kWarps, PackLines<Bits>:
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t unit = std::int64_t{blockIdx.x} * Shape::kWarps + static_cast<int>(threadIdx.x) / 32;
   if (unit >= g.units) return;
-  const PackSegment<Bits> s = find_segment<Shape::kSegment>(g, unit);
-  const unsigned shift = misalignment(s.in);
+  const bool second = unit >= g.units_first;
+  const PackOperand<Bits>& x = g.operands[second];
+  const int index = static_cast<int>(second ? unit - g.units_first : unit), row = x.per_line.divide(index),
+            begin = (index - row * static_cast<int>(x.per_line.divisor)) * Shape::kSegment;
+  std::int64_t line = row;
+  const Bits* in = static_cast<const Bits*>(x.operand.data) + begin;
+  if (x.batches > 1) {
+    const std::int64_t batch = line / x.other;
+    line -= batch * x.other, in += matrix_offset(g, x.operand, batch);
+  }
+  in += line * x.other_stride;
+  Bits* const out = x.out + row * x.ld + begin;
+  const Bits* const end = x.end;
+  const int count = static_cast<int>(min(x.inner - begin, std::int64_t{Shape::kSegment}));
+  const unsigned shift = misalignment(in);
   ptx::grid_wait();
   ptx::grid_release();
   ShiftedPiece<Bits> pieces[kPieces];
 #pragma unroll
   for (int j = 0; j < kPieces; ++j) {
     const int first = (32 * j + lane) * kPiece;
-    pieces[j].load(s.in + first, s.count - first, s.end);
+    pieces[j].load(in + first, count - first, end);
   }
 #pragma unroll
   for (int j = 0; j < kPieces; ++j) {
     const int first = (32 * j + lane) * kPiece;
-    if (first < s.count) *reinterpret_cast<uint4*>(s.out + first) = pieces[j].value(shift, s.count - first);
+    if (first < count) *reinterpret_cast<uint4*>(out + first) = pieces[j].value(shift, count - first);
   }
-}
-
-/// One past the last element of an operand of `batches` matrices (1: all batches share it) of `other` lines of `inner`.
-template <class Bits>
-const Bits* end_of(const Problem& p, const Operand& x, std::int64_t inner, std::int64_t inner_stride, std::int64_t other,
-                   std::int64_t other_stride) {
-  std::int64_t last = (inner - 1) * inner_stride + (other - 1) * other_stride;
-  for (int d = 0; d < p.batch_dims; ++d) last += (p.batch[d] - 1) * x.batch_stride[d];
-  return static_cast<const Bits*>(x.data) + last + 1;
 }
 
 /// An operand for launch_pack(); nothing to copy if its plan has no copy.
@@ -204,10 +184,12 @@ template <class Bits>
 PackOperand<Bits> pack_operand(const Problem& p, const OperandLines& x, const TensorOperand& t, unsigned char* workspace) {
   constexpr std::int64_t kPiece = 16 / sizeof(Bits);
   const std::int64_t inner_stride = t.k_major ? x.k_stride : x.stride, other_stride = t.k_major ? x.stride : x.k_stride;
+  std::int64_t last = (t.inner - 1) * inner_stride + (t.other - 1) * other_stride;
+  for (int d = 0; d < p.batch_dims; ++d) last += (p.batch[d] - 1) * x.operand.batch_stride[d];
   return {.operand = x.operand,
           .inner_stride = inner_stride,
           .other_stride = other_stride,
-          .end = end_of<Bits>(p, x.operand, t.inner, inner_stride, t.other, other_stride),
+          .end = static_cast<const Bits*>(x.operand.data) + last + 1,
           .out = reinterpret_cast<Bits*>(workspace + t.copy),
           .ld = t.ld,
           .inner = t.inner,
@@ -243,13 +225,9 @@ void launch_pack(const Problem& p, const PackOperand<Bits>& first, const PackOpe
   std::copy_n(p.batch, kMaxBatchDims, g.batch);
   for (PackOperand<Bits>& x : g.operands) x.per_line = ShortDivider::of(Lines::segments(std::max<std::int64_t>(x.inner, 1)));
   if (long_lines(first) && long_lines(second)) {
-    enqueue(pack_lines<Bits>,
-            {.blocks = dim3(static_cast<unsigned>((g.units + Lines::kWarps - 1) / Lines::kWarps)),
-             .threads = dim3(32 * Lines::kWarps),
-             .early = true},
-            stream, g);
+    enqueue(pack_lines<Bits>, early_grid((g.units + Lines::kWarps - 1) / Lines::kWarps, 32 * Lines::kWarps), stream, g);
   } else {
-    enqueue(pack<Bits>, {.blocks = dim3(all), .threads = dim3(kPackThreads), .early = true}, stream, g);
+    enqueue(pack<Bits>, early_grid(all, kPackThreads), stream, g);
   }
 }
 

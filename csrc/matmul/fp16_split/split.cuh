@@ -232,26 +232,24 @@ __device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], un
 
 /// A CTA's lines and rows, and its thread's four lines.
 struct Strip {
-  int batch, chunk, first, line, k_begin, k_end;
-  const float* in;
-  __device__ __forceinline__ Strip(const SplitArguments& s, unsigned cta) {
-    const int strips = (s.lines + kStrip - 1) / kStrip, index = static_cast<int>(cta) / strips;  // neighbours read whole rows
-    batch = index / s.chunks, chunk = index - batch * s.chunks;
-    first = (static_cast<int>(cta) - index * strips) * kStrip, line = first + 4 * (static_cast<int>(threadIdx.x) % 32);
-    const int rows = (s.k + s.chunks - 1) / s.chunks;
-    k_begin = chunk * rows + static_cast<int>(threadIdx.x) / 32, k_end = min(s.k, (chunk + 1) * rows);
-    in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch);
-  }
+  const SplitArguments& s;
+  unsigned cta;
+  int strips = (s.lines + kStrip - 1) / kStrip, index = static_cast<int>(cta) / strips;  // neighbours read whole rows
+  int batch = index / s.chunks, chunk = index - batch * s.chunks;
+  int first = (static_cast<int>(cta) - index * strips) * kStrip, line = first + 4 * (static_cast<int>(threadIdx.x) % 32);
+  int rows = (s.k + s.chunks - 1) / s.chunks;
+  int k_begin = chunk * rows + static_cast<int>(threadIdx.x) / 32, k_end = min(s.k, (chunk + 1) * rows);
+  const float* in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch);
   /// Calls use(elements, k) for the thread's quads.
   template <class Use>
-  __device__ __forceinline__ void each(const SplitArguments& s, const Use& use) const {
+  __device__ __forceinline__ void each(const Use& use) const {
     if (s.vectors && line + 4 <= s.lines)  // not asked of each quad, so that loads are in flight together
       split_detail::each(k_begin, k_end, kStripWarps, [&](int k) { return load_vector<4>(in + k * s.k_stride + line); }, use);
     else if (line < s.lines)
 #pragma unroll 1
       for (int k = k_begin; k < k_end; k += kStripWarps) use(load4(in + k * s.k_stride, s.line_stride, line, s.lines, false), k);
   }
-  __device__ __forceinline__ unsigned* tops(const SplitArguments& s, int of_chunk) const {
+  __device__ __forceinline__ unsigned* tops(int of_chunk) const {
     return s.tops + (std::int64_t{batch} * (s.chunks + 1) + of_chunk) * s.lines + first;
   }
 };
@@ -259,18 +257,18 @@ struct Strip {
 /// The largest magnitudes of each line in each chunk of k. CTAs: strips * batches * chunks.
 __device__ __forceinline__ void find_tops(const SplitArguments& s, unsigned cta) {
   __shared__ unsigned scratch[kStripWarps][kStrip];
-  const Strip strip(s, cta);
+  const Strip strip{s, cta};
   unsigned top[4] = {};
-  strip.each(s, [&](const Vector<float, 4>& x, int) {
+  strip.each([&](const Vector<float, 4>& x, int) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) top[i] = max(top[i], magnitude_bits(x[i]));
   });
   const unsigned largest = reduce_strip(top, scratch, [](unsigned a, unsigned b) { return max(a, b); });
   const int line = strip.first + static_cast<int>(threadIdx.x);
   if (threadIdx.x >= kStrip || line >= s.lines) return;
-  strip.tops(s, strip.chunk)[threadIdx.x] = largest;
+  strip.tops(strip.chunk)[threadIdx.x] = largest;
   if (strip.chunk > 0) return;
-  strip.tops(s, s.chunks)[threadIdx.x] = 0;
+  strip.tops(s.chunks)[threadIdx.x] = 0;
   s.stats[std::int64_t{strip.batch} * s.lines + line] = {};
 }
 
@@ -279,12 +277,12 @@ template <int kParts>
 __device__ __forceinline__ void split_columns(const SplitArguments& s, unsigned cta) {
   __shared__ unsigned scratch[kStripWarps][kStrip], tops[kStrip];
   __shared__ bool last;
-  const Strip strip(s, cta);
+  const Strip strip{s, cta};
   const bool has_line = threadIdx.x < kStrip && strip.first + static_cast<int>(threadIdx.x) < s.lines;
   if (has_line) {
     unsigned top = 0;
 #pragma unroll 4
-    for (int chunk = 0; chunk < s.chunks; ++chunk) top = max(top, strip.tops(s, chunk)[threadIdx.x]);
+    for (int chunk = 0; chunk < s.chunks; ++chunk) top = max(top, strip.tops(chunk)[threadIdx.x]);
     tops[threadIdx.x] = top;
   }
   __syncthreads();
@@ -294,7 +292,7 @@ __device__ __forceinline__ void split_columns(const SplitArguments& s, unsigned 
   if (strip.line < s.lines) {
     const auto scale = [&](int i) { return Scale(tops[min(strip.line - strip.first + i, s.lines - strip.first - 1)]); };
     const Scale scales[4] = {scale(0), scale(1), scale(2), scale(3)};
-    strip.each(s, [&](const Vector<float, 4>& x, int k) {
+    strip.each([&](const Vector<float, 4>& x, int k) {
       Vector<unsigned, 2> hi, lo;
       split<kParts>(x, [&](int i) { return scales[i]; }, [&](int i) { return &count[i]; }, hi, lo);
       store_vector(reinterpret_cast<unsigned*>(hi_out + k * s.ld), hi);
@@ -313,7 +311,7 @@ __device__ __forceinline__ void split_columns(const SplitArguments& s, unsigned 
   }
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(strip.tops(s, s.chunks), 1u) == static_cast<unsigned>(s.chunks) - 1;
+  if (threadIdx.x == 0) last = atomicAdd(strip.tops(s.chunks), 1u) == static_cast<unsigned>(s.chunks) - 1;
   __syncthreads();
   if (!last || !has_line) return;
   __threadfence();

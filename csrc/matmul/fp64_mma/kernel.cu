@@ -333,7 +333,7 @@ void launch_fp64(const Problem& problem, const Fp64Plan& plan, void* workspace, 
   // If neither stride is 1, elements are loaded one at a time in either layout.
   const bool a = p.a.row_stride != 1 || p.a.col_stride == 1, b = p.b.col_stride != 1 || p.b.row_stride == 1;
   dispatch_tile<kFp64Tiles.size()>(plan.tile, [&]<Fp64Tile kTile>() {
-    dispatch_layouts(a, b, [&]<bool kAlongKA, bool kAlongKB>() {
+    dispatch_flags(a, b, [&]<bool kAlongKA, bool kAlongKB>() {
       using Shape = fp64_detail::Shape<kTile, kAlongKA, kAlongKB>;
       enqueue_with_shared<fp64_mma<kTile, kAlongKA, kAlongKB>, Shape::kBytes>(
           {.blocks = {static_cast<unsigned>(rows * columns * p.batches), static_cast<unsigned>(plan.splits)},

@@ -303,12 +303,12 @@ void launch(const Problem& p, cudaStream_t stream) {
                       : launch<kX, kLines, kLoads, kLong, kStaged>(p, stream);
 }
 
-/// kTwo, kFour: lines of w per group for two lines of x, and up to four.
-template <dot::Loads kLoads, bool kStaged, int kTwo, int kFour>
+/// A group has two lines of w for several lines of x, or four for up to four if quads are strided.
+template <dot::Loads kLoads, bool kStaged>
 void launch_for(std::int64_t x_lines, const Problem& p, cudaStream_t stream) {
   x_lines == 1   ? launch<1, 1, kLoads, kStaged>(p, stream)
-  : x_lines == 2 ? launch<2, kTwo, kLoads, kStaged>(p, stream)
-                 : launch<4, kFour, kLoads, kStaged>(p, stream);
+  : x_lines == 2 ? launch<2, 2, kLoads, kStaged>(p, stream)
+                 : launch<4, kLoads == dot::Loads::strided ? 4 : 2, kLoads, kStaged>(p, stream);
 }
 
 }  // namespace
@@ -318,13 +318,13 @@ void launch_dot(const Problem& p, cudaStream_t stream) {
   const OperandLines w = stream_b ? lines_of_b(p) : lines_of_a(p), x = stream_b ? lines_of_a(p) : lines_of_b(p);
   using enum dot::Loads;
   if (in_quads(p, w) && in_quads(p, x))
-    launch_for<vectors, false, 2, 2>(x.count, p, stream);
+    launch_for<vectors, false>(x.count, p, stream);
   else if (in_quads(p, w) && dot_stages(p.k))
-    launch_for<vectors, true, 2, 2>(x.count, p, stream);
+    launch_for<vectors, true>(x.count, p, stream);
   else if (x.k_stride != 1 && dot_stages(p.k))
-    launch_for<strided, true, 2, 4>(x.count, p, stream);
+    launch_for<strided, true>(x.count, p, stream);
   else
-    launch_for<strided, false, 2, 4>(x.count, p, stream);
+    launch_for<strided, false>(x.count, p, stream);
 }
 
 }  // namespace xgemm::matmul

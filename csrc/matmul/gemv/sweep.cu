@@ -18,6 +18,7 @@
 #include "device/ptx/grid.cuh"
 #include "device/vector.cuh"
 #include "device/warp.cuh"
+#include "matmul/dispatch.h"
 #include "matmul/epilogue/apply.cuh"
 #include "matmul/gemv/compensated.cuh"
 #include "matmul/gemv/plan.h"
@@ -216,21 +217,18 @@ void launch(const Problem& p, const GemvPlan& plan, bool stream_b, cudaStream_t 
           stream, SweepArguments{p, stream_b, static_cast<int>(splits), static_cast<unsigned>(plan.tiles / p.batches)});
 }
 
-template <bool kVector>
-void launch(const Problem& p, const GemvPlan& plan, bool stream_b, cudaStream_t stream) {
-  if ((stream_b ? p.m : p.n) > 1)
-    launch<4, kVector, 2>(p, plan, stream_b, stream);
-  else  // of many blocks several fit an SM; a block that is alone needs more bytes in flight
-    plan.many ? launch<1, kVector, 1>(p, plan, stream_b, stream) : launch<1, kVector, 2>(p, plan, stream_b, stream);
-}
-
 }  // namespace
 
 void launch_sweep(const Problem& p, const GemvPlan& plan, cudaStream_t stream) {
   const bool stream_b = sweep_streams_b(p);
   const bool vector =
       stream_b ? !b_along_k(p) && has_vectors(p, lines_of_b(p), 4) : !a_along_k(p) && has_vectors(p, lines_of_a(p), 4);
-  vector ? launch<true>(p, plan, stream_b, stream) : launch<false>(p, plan, stream_b, stream);
+  dispatch_flags(vector, (stream_b ? p.m : p.n) > 1, [&]<bool kVector, bool kSeveral>() {
+    if constexpr (kSeveral)
+      launch<4, kVector, 2>(p, plan, stream_b, stream);
+    else  // of many blocks several fit an SM; a block that is alone needs more bytes in flight
+      plan.many ? launch<1, kVector, 1>(p, plan, stream_b, stream) : launch<1, kVector, 2>(p, plan, stream_b, stream);
+  });
 }
 
 }  // namespace xgemm::matmul

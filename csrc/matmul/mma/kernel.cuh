@@ -228,7 +228,7 @@ void launch_mma_kernel(const Problem& p, const MmaPlan& plan, void* counters, fl
 
 template <class T, MmaTile kTile>
 void launch_mma_tile(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream) {
-  dispatch_layouts(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
+  dispatch_flags(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
     if constexpr (!is_tf32(kTile))  // of fp32 one kernel for both: few instantiations
       if (!plan.is_unaligned())
         return launch_mma_kernel<T, kTile, kAlongKA, kAlongKB, false>(p, plan, counters, partials, stream);

@@ -1,3 +1,3 @@
 #include "matmul/mma/large.cuh"
 
-template void xgemm::matmul::launch_large_type<half, 2>(const Problem&, const LargePlan&, const LargeArguments&, cudaStream_t);
+template void xgemm::matmul::launch_large_type<half, 2>(const LargePlan&, const LargeArguments&, cudaStream_t);

@@ -27,21 +27,6 @@ void launch_tile(const SimtArguments& args, cudaStream_t stream) {
   kGemm<<<blocks, kTile.threads(), kShared, stream>>>(args);
 }
 
-template <class T, bool kVector>
-void launch_kernel(SimtTile planned, const SimtArguments& args, cudaStream_t stream) {
-  constexpr DType kType = sizeof(T) == 8 ? DType::f64 : DType::f32;
-  const SimtTile tile = has_instance(planned, kType) ? planned : SimtTile::t64x64;
-  dispatch_tile<kSimtTiles.size()>(tile, [&]<SimtTile kTile>() {
-    if constexpr (kTile == SimtTile::t128x128 && kType == DType::f32 && kVector)  // an instantiation for each pair of layouts
-      dispatch_layouts(args.a.along_k, args.b.along_k, [&]<bool kAlongKA, bool kAlongKB>() {
-        constexpr Along kAlongA = kAlongKA ? Along::k : Along::lines, kAlongB = kAlongKB ? Along::k : Along::lines;
-        launch_tile<T, kTile, true, kAlongA, kAlongB>(args, stream);
-      });
-    else if constexpr (has_instance(kTile, kType))
-      launch_tile<T, kTile, kVector>(args, stream);
-  });
-}
-
 template <class T, int kLines, bool kAlongK>
 void launch_gemv(const GemvArguments& args, cudaStream_t stream) {
   const Problem& p = args.simt.problem;
@@ -50,22 +35,6 @@ void launch_gemv(const GemvArguments& args, cudaStream_t stream) {
   constexpr auto kGemv = gemv_kernel<T, kLines, kAlongK>;
   if constexpr (kShared > 48 * 1024) allow_shared<kGemv, kShared>();
   kGemv<<<grid_of(tiles * p.batches * args.simt.splits), gemv::kThreads, kShared, stream>>>(args);
-}
-
-template <class T>
-void launch_gemv(const SimtArguments& simt, cudaStream_t stream) {
-  const Problem& p = simt.problem;
-  const bool stream_b = p.m <= p.n, a_vectors = has_vectors(p, lines_of_a(p), 4), b_vectors = has_vectors(p, lines_of_b(p), 4);
-  // x is always laid out along k; its pieces are vectors only if they run that way in memory.
-  const GemvArguments args{.simt = simt,
-                           .stream_b = stream_b,
-                           .x_vectors = stream_b ? a_vectors && simt.a.along_k : b_vectors && simt.b.along_k,
-                           .w_vectors = stream_b ? b_vectors : a_vectors};
-  const bool along_k = stream_b ? simt.b.along_k : simt.a.along_k;
-  if (std::min(p.m, p.n) == 1)
-    along_k ? launch_gemv<T, 1, true>(args, stream) : launch_gemv<T, 1, false>(args, stream);
-  else
-    along_k ? launch_gemv<T, 4, true>(args, stream) : launch_gemv<T, 4, false>(args, stream);
 }
 
 inline SimtArguments simt_arguments(const Problem& p, const auto& plan, void* workspace) {
@@ -93,20 +62,38 @@ void launch_sum_splits(const Problem& p, std::int64_t splits, float* sums, cudaS
 
 template <class T>
 void launch_simt(const Problem& p, const SimtPlan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only) {
+  constexpr DType kType = sizeof(T) == 8 ? DType::f64 : DType::f32;
   SimtArguments args = simt_arguments(p, plan, workspace);
   args.only = only;
   // The plan was made for the first address: the host's loop over further batch dims (run.cpp) may have added odd offsets.
   const bool vector = plan.vector && has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4);
-  vector ? launch_kernel<T, true>(plan.tile, args, stream) : launch_kernel<T, false>(plan.tile, args, stream);
+  dispatch_tile<kSimtTiles.size()>(has_instance(plan.tile, kType) ? plan.tile : SimtTile::t64x64, [&]<SimtTile kTile>() {
+    if constexpr (has_instance(kTile, kType)) {
+      if (!vector) return launch_tile<T, kTile, false>(args, stream);
+      if constexpr (kTile == SimtTile::t128x128)  // an instantiation for each pair of layouts
+        dispatch_flags(args.a.along_k, args.b.along_k, [&]<bool kAlongKA, bool kAlongKB>() {
+          launch_tile<T, kTile, true, kAlongKA ? Along::k : Along::lines, kAlongKB ? Along::k : Along::lines>(args, stream);
+        });
+      else
+        launch_tile<T, kTile, true>(args, stream);
+    }
+  });
   launch_finish<T>(args, stream);
 }
 
 template <class T>
 void launch_gemv(const Problem& p, const GemvPlan& plan, void* workspace, cudaStream_t stream) {
-  SimtArguments args = simt_arguments(p, plan, workspace);
-  args.exact = gemv_is_exact(p);
-  launch_gemv<T>(args, stream);
-  launch_finish<T>(args, stream);
+  SimtArguments simt = simt_arguments(p, plan, workspace);
+  simt.exact = gemv_is_exact(p);
+  const bool stream_b = p.m <= p.n, a_vectors = has_vectors(p, lines_of_a(p), 4), b_vectors = has_vectors(p, lines_of_b(p), 4);
+  // x is always laid out along k; its pieces are vectors only if they run that way in memory.
+  const GemvArguments args{.simt = simt,
+                           .stream_b = stream_b,
+                           .x_vectors = stream_b ? a_vectors && simt.a.along_k : b_vectors && simt.b.along_k,
+                           .w_vectors = stream_b ? b_vectors : a_vectors};
+  dispatch_flags(std::min(p.m, p.n) == 1, stream_b ? simt.b.along_k : simt.a.along_k,
+                 [&]<bool kOne, bool kAlongK>() { launch_gemv<T, kOne ? 1 : 4, kAlongK>(args, stream); });
+  launch_finish<T>(simt, stream);
 }
 
 }  // namespace xgemm::matmul

@@ -298,8 +298,8 @@ void launch(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
 
 void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
   dispatch_tile<kSlicedTiles.size() / 2>(plan.tile, [&]<SlicedTile kTile>() {
-    dispatch_layouts(a_along_k(p), b_along_k(p),
-                     [&]<bool kAlongKA, bool kAlongKB>() { launch<kTile, kAlongKA, kAlongKB>(p, plan, stream); });
+    dispatch_flags(a_along_k(p), b_along_k(p),
+                   [&]<bool kAlongKA, bool kAlongKB>() { launch<kTile, kAlongKA, kAlongKB>(p, plan, stream); });
   });
 }
 

@@ -43,20 +43,6 @@ struct Tf32Arguments {
   float* partials;                 ///< [CTA][warpgroup][row of its part of C][column]
 };
 
-/// Fills all arguments but the tensor maps, slot_bytes and the largest first lines.
-inline void describe_tiles(Tf32Arguments& g, const Problem& p, const Tf32Plan& plan, void* counters, float* partials) {
-  const bool swapped = plan.swap_ab;
-  g.problem = p;
-  g.swapped = swapped;
-  g.plain = has_plain_epilogue(p);
-  g.batch_step_x = (swapped ? plan.b : plan.a).batch_step, g.batch_step_y = (swapped ? plan.a : plan.b).batch_step;
-  g.tiles_x = static_cast<unsigned>(plan.tiles_x), g.tiles_y = static_cast<unsigned>(plan.tiles_y);
-  g.items = static_cast<unsigned>(plan.tiles_x * plan.tiles_y * p.batches * plan.splits);
-  g.splits = static_cast<unsigned>(plan.splits);
-  g.blocks = static_cast<unsigned>(plan.blocks), g.split_blocks = static_cast<unsigned>(plan.split_blocks);
-  g.meetings = static_cast<Meeting*>(counters), g.partials = partials;
-}
-
 namespace tf32_detail {
 
 /// Shared memory of a CTA: slots, a warp's sums on their way to C (store.cuh), barriers and MeetingShares.
@@ -71,20 +57,6 @@ struct Shared {
   static constexpr int kBytes = kRest + kSlots * kSlotBytes;
   static_assert(kSlots >= 3);
 };
-
-/// The prologue: initialises the barriers of the slots, which `warps` warps read, and waits for the kernel before this one.
-template <int kSlots>
-__device__ __forceinline__ void begin(const Tf32Arguments& g, const Pipeline<kSlots>& pipeline, int warps) {
-  if (threadIdx.x == 0) {
-    pipeline.init(1, static_cast<unsigned>(warps));
-    ptx::fence_barrier_init();
-    ptx::prefetch_tensor_map(&g.x);
-    ptx::prefetch_tensor_map(&g.y);
-  }
-  __syncthreads();
-  ptx::grid_wait();
-  ptx::grid_release();
-}
 
 /// One of the CTA's items: a tile, or a split of one.
 template <Tf32Config kConfig>

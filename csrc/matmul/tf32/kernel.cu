@@ -64,11 +64,12 @@ struct Consumer {
   static constexpr int kX = kConfig.x(), kY = kConfig.y(), kDepth = Memory::kDepth, kSteps = kDepth / 8;
 
   const Pipeline<Memory::kSlots>& pipeline;
-  const int lane;
   const std::uint32_t slots;
-  const std::uint64_t base_y, base_x;
-  const std::uint32_t first_at;
-  PipelineState<Memory::kSlots> state;
+  const int warpgroup, lane;
+  const std::uint64_t base_y = Layout::descriptor(slots + Memory::kBytesX),
+                      base_x = Layout::descriptor(slots + static_cast<unsigned>(warpgroup * 64 * 128));
+  const std::uint32_t first_at = first_pair(warpgroup);
+  PipelineState<Memory::kSlots> state{};
 
   /// MN-major x: offset in the slot of the thread's pair of lines at its first k, l % 4.
   static __device__ __forceinline__ std::uint32_t first_pair(int warpgroup) {
@@ -77,14 +78,6 @@ struct Consumer {
     return static_cast<std::uint32_t>((warpgroup * 2 + at.first() / 32) * kDepth * 128 + at.quad * 128 +
                                       ((line / 4) ^ at.quad) * 16 + line % 4 * 4);
   }
-
-  __device__ __forceinline__ Consumer(const Pipeline<Memory::kSlots>& ring, unsigned char* memory, int warpgroup, int own_lane)
-      : pipeline(ring),
-        lane(own_lane),
-        slots(ptx::shared_address(memory)),
-        base_y(Layout::descriptor(slots + Memory::kBytesX)),
-        base_x(Layout::descriptor(slots + static_cast<unsigned>(warpgroup * 64 * 128))),
-        first_at(first_pair(warpgroup)) {}
 
   __device__ __forceinline__ void release(int slot) const {
     __syncwarp();
@@ -185,7 +178,15 @@ __global__ void __launch_bounds__(Tf32Config{kTile, kKMajorX}.threads(), 1) tf32
   const Pipeline<Memory::kSlots> pipeline{reinterpret_cast<ptx::Barrier*>(stages + Memory::kWarps * Memory::kStage)};
   MeetingShare* const shares = reinterpret_cast<MeetingShare*>(pipeline.empty + Memory::kSlots);  // [warpgroup]
   const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
-  begin(g, pipeline, Memory::kWarps);
+  if (threadIdx.x == 0) {
+    pipeline.init(1, Memory::kWarps);
+    ptx::fence_barrier_init();
+    ptx::prefetch_tensor_map(&g.x);
+    ptx::prefetch_tensor_map(&g.y);
+  }
+  __syncthreads();
+  ptx::grid_wait();
+  ptx::grid_release();
   if (warp >= Memory::kWarps) {
     if constexpr (kConfig.lends()) ptx::release_registers<24>();
     if (warp == Memory::kWarps && ptx::elect_one()) produce<kConfig>(g, slots, pipeline);
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(Tf32Config{kTile, kKMajorX}.threads(), 1) tf32
   }
   if constexpr (kConfig.lends()) ptx::acquire_registers<240>();
   const int warpgroup = warp / 4;
-  Consumer<kConfig> consumer(pipeline, slots, warpgroup, lane);
+  Consumer<kConfig> consumer{pipeline, ptx::shared_address(slots), warpgroup, lane};
   for (unsigned index = blockIdx.x; index < g.items; index += gridDim.x) {
     const Item<kConfig> at(g, index);
     float sums[kConfig.y() / 2];
@@ -218,23 +219,38 @@ bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspac
                  cudaStream_t stream) {
   const TileInfo& tile = info(plan.tile);
   const int depth = tile.k;
-  Tf32Arguments g{};
-  describe_tiles(g, p, plan, counters, partials);
-  const TensorOperand &x = plan.swap_ab ? plan.b : plan.a, &y = plan.swap_ab ? plan.a : plan.b;
+  const bool swapped = plan.swap_ab;
+  const TensorOperand &x = swapped ? plan.b : plan.a, &y = swapped ? plan.a : plan.b;
+  const std::int64_t lines_x = swapped ? p.n : p.m, lines_y = swapped ? p.m : p.n;
   const bool k_major_x = x.k_major;
   // Boxes end with the last line, rounded up to 8. Stale shared memory past it affects only sums that are not stored.
   const auto box = [](int size, std::int64_t lines) {
     return static_cast<int>(std::min<std::int64_t>(size, round_up(lines, 8)));
   };
-  const int box_x = k_major_x ? box(tile.m, plan.swap_ab ? p.n : p.m) : tile.m, box_y = box(tile.n, plan.swap_ab ? p.m : p.n);
+  const int box_x = k_major_x ? box(tile.m, lines_x) : tile.m, box_y = box(tile.n, lines_y);
   const bool columns = p.n % 4 == 0;  // quads of C begin at multiples of 16 bytes
-  g.last_x = last_tile(k_major_x && (columns || !plan.swap_ab), plan.swap_ab ? p.n : p.m, tile.m);
-  g.last_y = last_tile(columns || plan.swap_ab, plan.swap_ab ? p.m : p.n, tile.n);
-  g.slot_bytes = (box_x + box_y) * depth * 4;
+  Tf32Arguments g{.x = {},
+                  .y = {},
+                  .problem = p,
+                  .swapped = swapped,
+                  .plain = has_plain_epilogue(p),
+                  .batch_step_x = x.batch_step,
+                  .batch_step_y = y.batch_step,
+                  .slot_bytes = (box_x + box_y) * depth * 4,
+                  .tiles_x = static_cast<unsigned>(plan.tiles_x),
+                  .tiles_y = static_cast<unsigned>(plan.tiles_y),
+                  .last_x = last_tile(k_major_x && (columns || !swapped), lines_x, tile.m),
+                  .last_y = last_tile(columns || swapped, lines_y, tile.n),
+                  .items = static_cast<unsigned>(plan.tiles_x * plan.tiles_y * p.batches * plan.splits),
+                  .splits = static_cast<unsigned>(plan.splits),
+                  .blocks = static_cast<unsigned>(plan.blocks),
+                  .split_blocks = static_cast<unsigned>(plan.split_blocks),
+                  .meetings = static_cast<Meeting*>(counters),
+                  .partials = partials};
   const auto map = [&](CUtensorMap& to, const TensorOperand& t, const Operand& operand, int lines) {
     return make_operand_map(to, p, operand, t, workspace, DType::f32, 32, t.k_major ? lines : depth, 1, true);
   };
-  if (!map(g.x, x, plan.swap_ab ? p.b : p.a, box_x) || !map(g.y, y, plan.swap_ab ? p.a : p.b, box_y)) return false;
+  if (!map(g.x, x, swapped ? p.b : p.a, box_x) || !map(g.y, y, swapped ? p.a : p.b, box_y)) return false;
   launch_pack(p, pack_operand<std::uint32_t>(p, lines_of_a(p), plan.a, workspace),
               pack_operand<std::uint32_t>(p, lines_of_b(p), plan.b, workspace), stream);
   bool launched = false;

@@ -13,11 +13,7 @@ inline constexpr int kWarpgroupBarrier = 1;  // named barriers, one per warpgrou
 template <Tf32Config kConfig>
 struct Lines {
   static constexpr bool kKMajor = kConfig.k_major_x;
-  int lane, warp, quad, octet;
-  __device__ __forceinline__ Lines() {
-    const int thread = thread_index();
-    lane = thread % 32, warp = thread / 32 % 4, quad = lane % 4, octet = lane / 4;
-  }
+  int thread = thread_index(), lane = thread % 32, warp = thread / 32 % 4, quad = lane % 4, octet = lane / 4;
   /// The warp's 16 lines in the order of `stage`: the first line of quad i, and the line of a row.
   __device__ __forceinline__ int of_quad(int i) const {
     return kKMajor ? 16 * warp + 4 * i : 32 * (warp / 2) + 4 * (warp % 2 * 2 + i / 2 + i % 2 * 4);

@@ -58,25 +58,22 @@ struct Consumer {
   const WgmmaArguments& g;
   const Shared<kConfig>& shared;
   const Cta<kConfig>& cta;
-  const int consumer, thread, lane;    ///< thread: of the consumers
-  const std::uint32_t base_a, base_b;  ///< descriptors
-  const std::uint32_t empty_local, empty_pair;
+  const int consumer;
+  const int thread = static_cast<int>(threadIdx.x) - 128, lane = thread % 32;  ///< thread: of the consumers
+  const std::uint32_t base_a = LayoutA::descriptor_low(ptx::shared_address(shared.slots) +
+                                                       consumer *
+                                                           (kConfig.k_major_a ? 64 * kConfig.kRowBytes : kConfig.piece_bytes())),
+                      base_b = LayoutB::descriptor_low(ptx::shared_address(shared.slots) +
+                                                       kParts * kConfig.blocks * kConfig.bytes_a());
+  const std::uint32_t empty_local = ptx::shared_address(shared.pipeline.empty),
+                      empty_pair = kAlone && cta.multicast && lane < 2
+                                       ? ptx::remote_address(shared.pipeline.empty, static_cast<unsigned>(lane))
+                                       : 0;
   PipelineState<kStages> state;
 
   __device__ __forceinline__ Consumer(const WgmmaArguments& arguments, const Shared<kConfig>& memory, const Cta<kConfig>& place,
                                       int mine)
-      : g(arguments),
-        shared(memory),
-        cta(place),
-        consumer(mine),
-        thread(static_cast<int>(threadIdx.x) - 128),
-        lane(thread % 32),
-        base_a(LayoutA::descriptor_low(ptx::shared_address(memory.slots) +
-                                       mine * (kConfig.k_major_a ? 64 * kConfig.kRowBytes : kConfig.piece_bytes()))),
-        base_b(LayoutB::descriptor_low(ptx::shared_address(memory.slots) + kParts * kConfig.blocks * kConfig.bytes_a())),
-        empty_local(ptx::shared_address(memory.pipeline.empty)),
-        empty_pair(kAlone && place.multicast && lane < 2 ? ptx::remote_address(memory.pipeline.empty, static_cast<unsigned>(lane))
-                                                         : 0) {}
+      : g(arguments), shared(memory), cta(place), consumer(mine) {}
 
   /// Of the current slot, in the descriptors' units of 16 bytes.
   __device__ __forceinline__ std::uint32_t slot_offset() const {

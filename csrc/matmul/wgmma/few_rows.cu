@@ -44,38 +44,25 @@ bool launch_shape(const WgmmaLaunch& launch) {
       !make_line_maps<Shape>(f, p, plan.b))
     return false;
   constexpr auto kKernel = few_rows<T, Shape>;
-  const auto cluster = static_cast<unsigned>(f.multicast ? 2 : plan.cluster), tiles = static_cast<unsigned>(g.tiles.count),
-             at_once = std::max(1u, static_cast<unsigned>(launch.sm_count) / cluster);
+  const int cluster = f.multicast ? 2 : g.k.cluster_splits, tiles = g.tiles.count,
+            at_once = std::max(1, launch.sm_count / cluster);
   return enqueue_with_shared<kKernel, Shape::kSharedBytes>(
-      {.blocks = dim3((plan.cluster > 1 ? tiles : std::min(tiles, at_once)) * cluster),
-       .threads = dim3(Shape::kThreads),
-       .cluster = cluster,
-       .early = true},
-      launch.stream, f);
-}
-
-/// Does one of any two neighbouring lines begin an even number of elements after a multiple of 16 bytes?
-bool has_even_lines(const Problem& p, bool along_k) {
-  const std::int64_t stride = along_k ? p.b.col_stride : p.b.row_stride;
-  return reinterpret_cast<std::uintptr_t>(p.b.data) % 4 == 0 || stride % 2 != 0;
-}
-
-template <class T, bool kAlongK>
-bool launch_rows(const WgmmaLaunch& launch) {
-  return launch.problem.m <= 32 && has_even_lines(launch.problem, kAlongK)
-             ? launch_shape<T, FewRowsShape<kAlongK, 16, true>>(launch)
-             : launch_shape<T, FewRowsShape<kAlongK, 64, false>>(launch);
-}
-
-template <class T>
-bool launch_type(const WgmmaLaunch& launch) {
-  return launch.plan.b.k_major ? launch_rows<T, true>(launch) : launch_rows<T, false>(launch);
+      early_grid((plan.cluster > 1 ? tiles : std::min(tiles, at_once)) * cluster, Shape::kThreads, cluster), launch.stream, f);
 }
 
 }  // namespace
 
 bool launch_few_rows(const WgmmaLaunch& launch) {
-  return launch.problem.dtype == DType::f16 ? launch_type<half>(launch) : launch_type<bf16>(launch);
+  const Problem& p = launch.problem;
+  const bool along_k = launch.plan.b.k_major;
+  const std::int64_t stride = along_k ? p.b.col_stride : p.b.row_stride;
+  const bool even_lines = reinterpret_cast<std::uintptr_t>(p.b.data) % 4 == 0 || stride % 2 != 0;
+  bool launched = false;
+  dispatch_flags(along_k, p.m <= 32 && even_lines, [&]<bool kAlongK, bool kWords>() {
+    using Shape = FewRowsShape<kAlongK, kWords>;
+    launched = p.dtype == DType::f16 ? launch_shape<half, Shape>(launch) : launch_shape<bf16, Shape>(launch);
+  });
+  return launched;
 }
 
 }  // namespace xgemm::matmul

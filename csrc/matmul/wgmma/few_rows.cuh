@@ -15,25 +15,8 @@
 // to read A; wgmma waits for its reads and takes 650 to 830 in all.
 #pragma once
 #include "device/ptx/mma.cuh"
+#include "device/ptx/stmatrix.cuh"
 #include "matmul/wgmma/kernel.cuh"
-
-namespace xgemm::ptx {
-
-/// Loads 16 bits, or an aligned 32. Takes a shared-memory address: the compiler would convert a pointer again in each loop,
-/// which is slow in a cluster.
-__device__ __forceinline__ unsigned load_element(std::uint32_t address) {
-  unsigned x;
-  asm volatile("ld.shared.u16 %0, [%1];" : "=r"(x) : "r"(address));
-  return x;
-}
-
-__device__ __forceinline__ unsigned load_pair_of_elements(std::uint32_t address) {
-  unsigned x;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address));
-  return x;
-}
-
-}  // namespace xgemm::ptx
 
 namespace xgemm::matmul {
 
@@ -49,11 +32,12 @@ struct FewRowsArguments {
   bool after_copy;              ///< the previous kernel packs A: B is loaded while it runs, as all kernels before it have ended
 };
 
-/// `kEvenLines`: one of any two neighbouring lines begins an even number of elements after a multiple of 16 bytes.
-template <bool kAlongK, int kHalfRows, bool kEvenLines>
+/// `kEvenLines`: at most 32 rows, and one of any two neighbouring lines begins an even number of elements after a multiple of 16
+/// bytes.
+template <bool kAlongK, bool kEvenLines>
 struct FewRowsShape {
   static constexpr bool kKMajor = kAlongK, kWords = kEvenLines;
-  static constexpr int kRows = kHalfRows, kColumns = 64, kSlotK = 128;
+  static constexpr int kRows = kWords ? 16 : 64, kColumns = 64, kSlotK = 128;  // kRows: of a CTA, half of all
   static constexpr int kBox[2] = {(kAlongK ? kSlotK : kColumns) + 8, (kAlongK ? kColumns : kSlotK) / kLineClasses};
   static constexpr int kPitch = 2 * kBox[0], kBoxBytes = kPitch * kBox[1];
   static constexpr int kBytesA = kRows * 128, kPlaceB = kSlotK / 64 * kBytesA, kBytesB = kLineClasses * kBoxBytes;
@@ -69,31 +53,21 @@ struct FewRowsShape {
 /// Where a CTA begins in shared memory.
 template <class Shape>
 struct FewRowsShared {
-  unsigned char *slots, *staging;
-  Pipeline<Shape::kStages> pipeline;
-  __device__ __forceinline__ explicit FewRowsShared(unsigned char* memory)
-      : slots(memory + swizzle_padding(memory)),
-        staging(slots + Shape::kStages * Shape::kSlotBytes),
-        pipeline{reinterpret_cast<ptx::Barrier*>(staging + Shape::kSumBytes)} {}
+  unsigned char* memory;
+  unsigned char *slots = memory + swizzle_padding(memory), *staging = slots + Shape::kStages * Shape::kSlotBytes;
+  Pipeline<Shape::kStages> pipeline{reinterpret_cast<ptx::Barrier*>(staging + Shape::kSumBytes)};
 };
 
 /// A CTA's tiles: first, first + step, ...; and its range of k: all, or its split.
 template <class Shape>
 struct FewRowsWork {
   const FewRowsArguments& f;
-  int step, first, rank, split, begin, end;
-  struct Place {
-    int row, column, batch;
-  };
-  __device__ __forceinline__ explicit FewRowsWork(const FewRowsArguments& arguments) : f(arguments) {
-    const WgmmaArguments& g = f.g;
-    const int size = f.multicast ? 2 : g.k.cluster_splits, k = static_cast<int>(g.problem.k);
-    step = static_cast<int>(gridDim.x) / size, first = static_cast<int>(blockIdx.x) / size;
-    rank = static_cast<int>(blockIdx.x) - first * size, split = f.multicast ? 0 : rank;
-    begin = split * g.k.split_blocks * kWgmmaTileK;
-    end = g.k.cluster_splits > 1 ? min(k, begin + g.k.split_blocks * kWgmmaTileK) : k;
-  }
-  __device__ __forceinline__ Place locate(int index) const {
+  const int size = f.multicast ? 2 : f.g.k.cluster_splits, k = static_cast<int>(f.g.problem.k);  ///< CTAs of a cluster
+  const int step = static_cast<int>(gridDim.x) / size, first = static_cast<int>(blockIdx.x) / size;
+  const int rank = static_cast<int>(blockIdx.x) - first * size, split = f.multicast ? 0 : rank;
+  const int begin = split * f.g.k.split_blocks * kWgmmaTileK,
+            end = f.g.k.cluster_splits > 1 ? min(k, begin + f.g.k.split_blocks * kWgmmaTileK) : k;
+  __device__ __forceinline__ wgmma_detail::Tile locate(int index) const {
     const int tile = index / f.halves, half = f.multicast ? rank : index - tile * f.halves, batch = tile / f.g.tiles.columns;
     return {half * Shape::kRows, (tile - batch * f.g.tiles.columns) * Shape::kColumns, batch};
   }
@@ -103,7 +77,7 @@ struct FewRowsWork {
     const bool leads = ptx::elect_one();
     PipelineState<Shape::kStages> state;
     for (int index = first; index < f.g.tiles.count; index += step) {
-      const Place at = locate(index), uniform{warp_uniform(at.row), warp_uniform(at.column), warp_uniform(at.batch)};
+      const wgmma_detail::Tile at = locate(index), uniform{warp_uniform(at.row), warp_uniform(at.column), warp_uniform(at.batch)};
       for (int k = begin; k < end; k += Shape::kSlotK, state.advance()) {
         ptx::Barrier* const landed = shared.pipeline.acquire(state);
         if (leads) load(uniform, k, shared.slots + state.slot * Shape::kSlotBytes, landed);
@@ -194,10 +168,10 @@ struct FewRowsConsumer {
 #pragma unroll
     for (int up = 0; up < 2; ++up) {
       const int step = half * Half::kSteps + s, at = kAlongK ? 32 * step + 16 * up : (2 * step + up) * kPitch;
-      to.elements[s][up][0] = ptx::load_pair_of_elements(place[0] + offset + static_cast<unsigned>(at));
+      to.elements[s][up][0] = ptx::load_shared4(place[0] + offset + static_cast<unsigned>(at));
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        to.elements[s][up][1 + i] = ptx::load_element(place[1] + offset + static_cast<unsigned>(at + 2 * i));
+        to.elements[s][up][1 + i] = ptx::load_shared2(place[1] + offset + static_cast<unsigned>(at + 2 * i));
     }
     // Each ldmatrix loads four 8 x 8 matrices: of two steps (kRows = 8), or of 16 rows of one step.
     const std::uint32_t from = base + offset + static_cast<unsigned>(half * Shape::kBytesA + lane % 8 * 128);
@@ -275,7 +249,7 @@ struct FewRowsConsumer {
 #pragma unroll
             for (int e = 0; e < 2; ++e)
               elements[s][up][h][e] =
-                  ptx::load_element(place[kAlongK ? h : e] + offset +
+                  ptx::load_shared2(place[kAlongK ? h : e] + offset +
                                     static_cast<unsigned>(kAlongK ? 32 * s + 16 * up + 2 * e : (2 * s + up) * kPitch + 2 * h));
       ptx::wgmma_wait<0>();  // the previous slot's products: frees its fragment registers and the slot
       release(previous, k > begin);
@@ -359,7 +333,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   const WgmmaArguments& g = f.g;
   extern __shared__ unsigned char shared_memory[];
-  const FewRowsShared<Shape> shared(shared_memory);
+  const FewRowsShared<Shape> shared{shared_memory};
   const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
     shared.pipeline.init(2, f.multicast ? 8 : 4);
@@ -369,7 +343,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) few_rows(const __grid_cons
   if (warp == 5 && lane == 0) ptx::prefetch_tensor_map(&g.a);
   __syncthreads();
   if (f.multicast || g.k.cluster_splits > 1) ptx::cluster_sync();
-  const FewRowsWork<Shape> work(f);
+  const FewRowsWork<Shape> work{f};
   if (warp == 4) {
     load_b(work, shared);
   } else if (warp == 5) {

@@ -50,8 +50,8 @@ __global__ void __launch_bounds__(wgmma_config(kTile, kParts, kKMajorA, kKMajorB
   constexpr WgmmaConfig kConfig = wgmma_config(kTile, kParts, kKMajorA, kKMajorB, kGated);
   static_assert(kConfig.fits());
   extern __shared__ unsigned char shared_memory[];
-  const Shared<kConfig> shared(shared_memory);
-  const Cta<kConfig> cta(g);
+  const Shared<kConfig> shared{shared_memory};
+  const Cta<kConfig> cta{g};
   const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / 128);
   // The prologue is part of every launch, and a single warp issues one instruction in five cycles: one warp initialises the
   // barriers, another prefetches the tensor maps.

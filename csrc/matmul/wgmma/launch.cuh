@@ -138,7 +138,7 @@ bool launch_wgmma(const WgmmaLaunch& launch) {
 template <class Element, WgmmaTile kTile, int kParts>
 bool launch_layout(const WgmmaLaunch& launch) {
   bool launched = false;
-  dispatch_layouts(launch.plan.a.k_major, launch.plan.b.k_major, [&]<bool kKMajorA, bool kKMajorB>() {
+  dispatch_flags(launch.plan.a.k_major, launch.plan.b.k_major, [&]<bool kKMajorA, bool kKMajorB>() {
     if constexpr (kKMajorB || info(kTile).n % 64 == 0)
       launched = launch_wgmma<Element, kTile, kParts, kKMajorA, kKMajorB>(launch);
   });

@@ -11,23 +11,14 @@ namespace xgemm::matmul::wgmma_detail {
 template <WgmmaConfig kConfig>
 struct Shared {
   static constexpr int kConsumerWarps = 4 * kConfig.consumers(), kStages = kConfig.stages;
-  unsigned char *slots, *staging;
-  int* inputs;
-  Pipeline<kStages> pipeline;
-  ptx::Barrier* merged;   ///< the slots, which held a cluster's sums, may be loaded again
-  Pipeline<1> filled;     ///< `inputs`: filled by idle warps, released by consumer warps
-  ptx::Barrier* arrived;  ///< the cluster's sums of this CTA's columns have arrived
-  MeetingShare* share;
-
-  __device__ __forceinline__ explicit Shared(unsigned char* memory)
-      : slots(memory + swizzle_padding(memory)),
-        staging(slots + kConfig.slots_bytes()),
-        inputs(reinterpret_cast<int*>(staging + kConsumerWarps * kConfig.staging_bytes())),
-        pipeline{reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(inputs) + kConfig.input_bytes())},
-        merged(pipeline.empty + kStages),
-        filled{merged + 1},
-        arrived(merged + 3),
-        share(reinterpret_cast<MeetingShare*>(merged + 4)) {}
+  unsigned char* memory;
+  unsigned char *slots = memory + swizzle_padding(memory), *staging = slots + kConfig.slots_bytes();
+  int* inputs = reinterpret_cast<int*>(staging + kConsumerWarps * kConfig.staging_bytes());
+  Pipeline<kStages> pipeline{reinterpret_cast<ptx::Barrier*>(reinterpret_cast<unsigned char*>(inputs) + kConfig.input_bytes())};
+  ptx::Barrier* merged = pipeline.empty + kStages;  ///< the slots, which held a cluster's sums, may be loaded again
+  Pipeline<1> filled{merged + 1};                   ///< `inputs`: filled by idle warps, released by consumer warps
+  ptx::Barrier* arrived = merged + 3;               ///< the cluster's sums of this CTA's columns have arrived
+  MeetingShare* share = reinterpret_cast<MeetingShare*>(merged + 4);
 
   __device__ __forceinline__ void init_barriers(bool multicast) const {
     pipeline.init(1, multicast ? 2 * kConsumerWarps : kConsumerWarps);
@@ -42,15 +33,9 @@ struct Shared {
 template <WgmmaConfig kConfig>
 struct Cta {
   const WgmmaArguments& g;
-  const int cluster;  ///< CTAs of a cluster that splits K
-  const bool multicast;
-  const int rank;  ///< in a cluster that splits K: the split; -1: there is none
-
-  __device__ __forceinline__ explicit Cta(const WgmmaArguments& arguments)
-      : g(arguments),
-        cluster(kConfig.may_split() ? arguments.k.cluster_splits : 1),
-        multicast(kConfig.may_multicast() && arguments.tiles.multicast != 0),
-        rank(cluster == 1 ? -1 : static_cast<int>(ptx::cluster_rank())) {}
+  const int cluster = kConfig.may_split() ? g.k.cluster_splits : 1;  ///< CTAs of a cluster that splits K
+  const bool multicast = kConfig.may_multicast() && g.tiles.multicast != 0;
+  const int rank = cluster == 1 ? -1 : static_cast<int>(ptx::cluster_rank());  ///< the split in such a cluster; -1: there is none
 
   __device__ __forceinline__ bool clustered() const { return cluster > 1 || multicast; }
   __device__ __forceinline__ int pair_rank() const { return multicast ? static_cast<int>(ptx::cluster_rank()) : 0; }

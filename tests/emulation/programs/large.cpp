@@ -25,7 +25,7 @@ bool check(std::uint64_t seed) {
   plan->splits = 1, plan->split_blocks = ceil_div(k, kInfo.k);
   emulation::launch_options() = {.seed = seed};
   product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), k * 0x1p-24, [&](const Problem& p) {
-    launch_large_tile<T, kTile, 1>(p, *plan, large_arguments(p, *plan, nullptr, nullptr), nullptr);
+    launch_large_tile<T, kTile, 1>(*plan, large_arguments(p, *plan, nullptr, nullptr), nullptr);
   });
   return true;
 }

@@ -23,7 +23,12 @@ inline uint4 load_shared16(std::uint32_t address, emulation::Where where = emula
   std::memcpy(&v, emulation::shared_pointer(address, 16, 16, where), 16);
   return v;
 }
-inline std::uint16_t load_shared2(std::uint32_t address, emulation::Where where = emulation::Where::current()) {
+inline unsigned load_shared4(std::uint32_t address, emulation::Where where = emulation::Where::current()) {
+  unsigned v;
+  std::memcpy(&v, emulation::shared_pointer(address, 4, 4, where), 4);
+  return v;
+}
+inline unsigned load_shared2(std::uint32_t address, emulation::Where where = emulation::Where::current()) {
   std::uint16_t v;
   std::memcpy(&v, emulation::shared_pointer(address, 2, 2, where), 2);
   return v;
