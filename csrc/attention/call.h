@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "device/precision.h"
+#include "device/dtype.h"
 #include "device/strided_dim.h"
 #include "torch/tensor.h"
 

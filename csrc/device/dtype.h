@@ -1,4 +1,5 @@
-// Element types that the kernels know, free of torch. One enum for host dispatch, one C++ type each for device code.
+// Element types that the kernels know, and how exactly fp32 is multiplied; free of torch. One enum for host dispatch, one C++
+// type each for device code.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,10 @@ constexpr std::size_t size_of(DType t) {
 
 constexpr bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
 constexpr bool is_floating(DType t) { return t == DType::f32 || t == DType::f64 || is_half(t); }
+
+/// Of fp32 inputs. highest: at least as exact as SGEMM; ieee: fp32 multiply-adds; high, medium: TF32 or better (on the CPU
+/// medium: bf16).
+enum class Precision : std::uint8_t { highest, ieee, high, medium };
 
 /// A kernel was asked for a dtype that plans never give it. (<stdexcept> includes <string>, which adds a second to the
 /// compilation of every .cu.)

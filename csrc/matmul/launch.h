@@ -1,20 +1,39 @@
-// Launches of all families but simt and wgmma, which have a launch.h of their own; defined in the family's folder. Free of torch.
+// Launches of all families but wgmma, which has a launch.h of its own; defined in the family's folder. Free of torch.
 #pragma once
 #include <cuda_runtime.h>
 
+#include "device/numeric.cuh"
 #include "matmul/bf16x3/plan.h"
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
 #include "matmul/mma/plan.h"
-#include "matmul/simt/launch.h"
+#include "matmul/simt/plan.h"
 #include "matmul/sliced/plan.h"
 #include "matmul/tf32/plan.h"
 
 namespace xgemm::matmul {
 
+struct LineStats;
+
+/// Which elements of a product are computed: those whose pair of lines the fp16 split cannot represent
+/// (fp16_split/line_scale.cuh); all if `a` is null. Not for plans that split K.
+struct FailedPairs {
+  const LineStats *a = nullptr, *b = nullptr;  ///< [batch or one][line]
+  int batch_step_a = 0, batch_step_b = 0;      ///< 0: one matrix for all batches
+  const LineStats* up = nullptr;               ///< gated: of the other weight, one matrix for all batches
+};
+
+/// FailedLines as the kernels see them: if all lines of A or all of B failed, the product in fp16 parts does nothing.
+struct FailedProduct {
+  FailedLines* lines = nullptr;           ///< null: nothing is counted
+  unsigned lines_a = ~0u, lines_b = ~0u;  ///< of all batches; ~0: a product in one part always runs
+};
+
 // Each enqueues the product on `stream`. `workspace`: plan.workspace_bytes; `counters`: plan.counter_bytes of zeros, zeros again
 // afterwards; `partials`: plan.partial_bytes. Errors show in cudaGetLastError.
 template <class T>  // in simt/<type>.cu
+void launch_simt(const Problem& p, const SimtPlan& plan, void* workspace, cudaStream_t stream, const FailedPairs& only = {});
+template <class T>
 void launch_gemv(const Problem& p, const GemvPlan& plan, void* workspace, cudaStream_t stream);
 void launch_dot(const Problem& p, cudaStream_t stream);
 void launch_sweep(const Problem& p, const GemvPlan& plan, cudaStream_t stream);

@@ -1,6 +1,6 @@
 // The products for C++ callers: xgemm::matmul and xgemm::addmm into a given output.
 #pragma once
-#include "device/precision.h"
+#include "device/dtype.h"
 #include "torch/tensor.h"
 
 namespace xgemm::matmul {

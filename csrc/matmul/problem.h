@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "device/dtype.h"
-#include "device/precision.h"
 
 namespace xgemm::matmul {
 

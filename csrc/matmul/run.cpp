@@ -13,7 +13,6 @@
 #include "matmul/launch.h"
 #include "matmul/plan/legality.h"
 #include "matmul/plan/plan.h"
-#include "matmul/simt/launch.h"
 #include "matmul/wgmma/launch.h"
 #include "torch/cuda.h"
 

@@ -8,7 +8,6 @@
 //   clusters 128 cells, in pieces of 32 bytes.
 // Floor: one read, one write, in pieces of 128 bytes (64 take as long). The exp of 16-bit elements is computed twice. Three CTAs
 //   of 64 KB or six of 32 fit an SM (two or four with registers), so loads overlap with other CTAs' arithmetic.
-#include "device/all_shared.h"
 #include "softmax/kernels/column_copies.cuh"
 #include "softmax/kernels/column_joins.cuh"
 #include "softmax/kernels/common.cuh"

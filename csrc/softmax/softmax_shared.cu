@@ -7,7 +7,6 @@
 // Layouts: rows of stride 1 at any address; output contiguous; any alignment.
 // Limits: 16 CTAs x the shared memory of a CTA. Architectures: sm_90 (bulk copies, clusters).
 // Floor: one read, one write; three passes over shared memory (maximum, sum, result); 14 instructions per 16-bit element.
-#include "device/all_shared.h"
 #include "device/ptx/bulk_copy.cuh"
 #include "device/ptx/cluster.cuh"
 #include "softmax/kernels/common.cuh"

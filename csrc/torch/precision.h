@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "device/precision.h"
+#include "device/dtype.h"
 #include "torch/error.h"
 
 namespace xgemm {

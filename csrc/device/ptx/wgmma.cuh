@@ -131,7 +131,6 @@ struct Wgmma;
 #define XGEMM_WGMMA_HALF(Type, name)                                                       \
   template <bool kKMajorA, bool kKMajorB>                                                  \
   struct Wgmma<Type, kKMajorA, kKMajorB> {                                                 \
-    XGEMM_WGMMA(16, name, XGEMM_R8, "%8", "%9", "%10", "%11", "%12", XGEMM_D8(0))          \
     XGEMM_WGMMA(32, name, XGEMM_R16, "%16", "%17", "%18", "%19", "%20", XGEMM_D16)         \
     XGEMM_WGMMA(64, name, XGEMM_R32, "%32", "%33", "%34", "%35", "%36", XGEMM_D32)         \
     XGEMM_WGMMA(80, name, XGEMM_R40, "%40", "%41", "%42", "%43", "%44", XGEMM_D40)         \
@@ -167,8 +166,6 @@ struct WgmmaRegisters;
 #define XGEMM_WGMMA_REGISTERS_HALF(Type, name)                                                                 \
   template <bool kKMajorB>                                                                                     \
   struct WgmmaRegisters<Type, kKMajorB> {                                                                      \
-    XGEMM_WGMMA_REGISTERS(8, name, XGEMM_R4, "%4, %5, %6, %7", "%8", "%9", "%10", XGEMM_D4(0))                 \
-    XGEMM_WGMMA_REGISTERS(16, name, XGEMM_R8, "%8, %9, %10, %11", "%12", "%13", "%14", XGEMM_D8(0))            \
     XGEMM_WGMMA_REGISTERS(32, name, XGEMM_R16, "%16, %17, %18, %19", "%20", "%21", "%22", XGEMM_D16)           \
     XGEMM_WGMMA_REGISTERS(64, name, XGEMM_R32, "%32, %33, %34, %35", "%36", "%37", "%38", XGEMM_D32)           \
     XGEMM_WGMMA_REGISTERS(96, name, XGEMM_R48, "%48, %49, %50, %51", "%52", "%53", "%54", XGEMM_D48)           \

@@ -7,7 +7,7 @@
 #include "device/vector.cuh"
 #include "device/warp.cuh"
 #include "matmul/bf16x3/plan.h"
-#include "matmul/simt/launch.h"
+#include "matmul/launch.h"
 #include "matmul/split_k/meeting.cuh"
 
 namespace xgemm::matmul {

@@ -13,9 +13,8 @@ template <Bf16x3Config kConfig>
 struct Consumer {
   using Work = Scheduler<kConfig>;
   using Layout = ptx::OperandLayout<true, 128, 0>;
-  static constexpr bool kFallback = kConfig.fallback, kShort = kConfig.short_k;
   static constexpr int kSums = kRows / 2;
-  static constexpr bool kKeepsOffset = !kShort;  // ptxas has no register for it in the others
+  static constexpr bool kKeepsOffset = !kConfig.short_k;  // ptxas has no register for it in the others
 
   const Bf16x3Arguments& g;
   const Shared& shared;
@@ -43,11 +42,11 @@ struct Consumer {
   /// B's slot becomes fragments.
   __device__ __forceinline__ void split_columns(std::uint32_t& lost) {
     shared.pipeline_b.wait(state_b);
-    if (kFallback && shared.fallback.lifts_any) {
+    if (kConfig.fallback && shared.fallback.lifts_any) {
       const FragmentPlace<kConfig> place;
       const float first = __int_as_float(column_lifts[place.first] << 23),
                   second = __int_as_float(column_lifts[place.second] << 23);
-      lost |= SlotReader<kConfig>::template split<kFallback>(fragments, first_of_slot(), first, second);
+      lost |= SlotReader<kConfig>::template split<kConfig.fallback>(fragments, first_of_slot(), first, second);
     } else {
       lost |= SlotReader<kConfig>::template split<false>(fragments, first_of_slot(), 1.f, 1.f);
     }
@@ -89,7 +88,7 @@ struct Consumer {
 #pragma unroll
     for (float& x : total) x = 0;
     const bool more = consumer == 0 || !work.last_tile();
-    if constexpr (kShort) {
+    if constexpr (kConfig.short_k) {
       add_block<true>(total, small, lost, more || work.end > 1);
       if (work.end > 1) add_block<false>(total, small, lost, more);
     } else {
@@ -111,12 +110,12 @@ struct Consumer {
     for (const float x : total) finite = fmaf(x, 0.f, finite);
     const FragmentPlace<kConfig> place;
     if (isnan(finite)) {
-      if constexpr (kFallback)
+      if constexpr (kConfig.fallback)
         find_overflow<kConfig>(total, g, place, at, column0, rows, static_cast<int>(g.problem.n), lost);
       else
         lost = 1;
     }
-    if constexpr (kFallback)
+    if constexpr (kConfig.fallback)
       if (shared.fallback.lifts_any) undo_lifts<kConfig>(total, g, column_lifts, place, at, rows);
     if (ptx::named_barrier_or(barrier, 128, any_lost(lost)))
       redo_sums<kConfig>(total, g, shared.fallback, work, place, at, rows, columns, column0, stage, barrier);
@@ -128,7 +127,7 @@ struct Consumer {
     for (Work work(g, shared.fallback); !work.done(); work.advance()) {
       float total[kSums];
       std::uint32_t lost = 0;
-      if constexpr (kFallback)
+      if constexpr (kConfig.fallback)
         if (shared.fallback.lifts_any) find_column_lifts<kConfig>(g, column_lifts, work, consumer, n);
       sum_blocks(total, work, lost);
       const auto at = work.origin();

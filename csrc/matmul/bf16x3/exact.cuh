@@ -114,15 +114,15 @@ template <Bf16x3Config kConfig>
 __device__ __forceinline__ void redo_sums(float (&sums)[kRows / 2], const Bf16x3Arguments& g, const Fallback& fallback,
                                           const Scheduler<kConfig>& work, const FragmentPlace<kConfig>& place,
                                           const TileOrigin& at, int rows, int columns, int column0, float* stage, int barrier) {
-  constexpr bool kFallback = kConfig.fallback;
   const Problem& p = g.problem;
   const float *const a = static_cast<const float*>(p.a.data) + batch_offset(p, p.a, at.batch) + at.row * p.a.row_stride,
                      *const b = static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch) + column0 * p.b.col_stride;
   const std::int64_t begin = static_cast<std::int64_t>(work.block) * kBlock,
                      end = min(p.k, static_cast<std::int64_t>(work.end) * kBlock);
   // Lifted sums may overflow where the others would not.
-  if ((kFallback && fallback.lifts_any) || beyond_parts(a, rows, p.a.row_stride, p.a.col_stride, b, columns, p.b.col_stride,
-                                                        p.b.row_stride, begin, end, barrier, reinterpret_cast<int*>(stage)))
+  if ((kConfig.fallback && fallback.lifts_any) ||
+      beyond_parts(a, rows, p.a.row_stride, p.a.col_stride, b, columns, p.b.col_stride, p.b.row_stride, begin, end, barrier,
+                   reinterpret_cast<int*>(stage)))
     exact_sums(sums, p, a, b, rows, columns, begin, end, stage, barrier, place.first, place.second);
 }
 

@@ -77,29 +77,27 @@ __device__ __forceinline__ void pin(Fragments& fragments) {
 /// columns `first` and `second` that it takes for them are chosen so that it reads swizzled shared memory without bank conflicts.
 template <Bf16x3Config kConfig>
 struct FragmentPlace {
-  static constexpr bool kKMajor = kConfig.k_major_b;
   int thread = thread_index(), lane = thread % 32, warp = thread / 32 % 4, quad = lane % 4, octet = lane / 4;
-  int first = warp * 16 + (kKMajor ? octet % 4 * 2 + octet / 4 : 2 * octet), second = first + (kKMajor ? 8 : 1);
+  int first = warp * 16 + (kConfig.k_major_b ? octet % 4 * 2 + octet / 4 : 2 * octet),
+      second = first + (kConfig.k_major_b ? 8 : 1);
 };
 
 /// Reads a thread's numbers of a slot of B.
 template <Bf16x3Config kConfig>
 struct SlotReader {
-  static constexpr bool kKMajor = kConfig.k_major_b;
-
   /// Bytes from the slot to the thread's first number. Its others are at fixed distances, but for the swizzle.
   static __device__ __forceinline__ std::uint32_t first_offset() {
     const FragmentPlace<kConfig> at;
     const int line = (warp_of_role() / 4 - 2) * 64 + at.first;
-    return static_cast<std::uint32_t>(kKMajor ? line * 128 + ((at.quad / 2) ^ (line % 8)) * 16 + at.quad % 2 * 8
-                                              : line / 32 * 8192 + 2 * at.quad * 128 + ((line % 32 / 4) ^ (2 * at.quad)) * 16 +
-                                                    line % 4 * 4);
+    return static_cast<std::uint32_t>(kConfig.k_major_b ? line * 128 + ((at.quad / 2) ^ (line % 8)) * 16 + at.quad % 2 * 8
+                                                        : line / 32 * 8192 + 2 * at.quad * 128 +
+                                                              ((line % 32 / 4) ^ (2 * at.quad)) * 16 + line % 4 * 4);
   }
 
   /// k = 2 quad + 8 e and the next of the step's 16, of the thread's first and second column; `at`: its first number.
   static __device__ __forceinline__ void load(std::uint32_t at, int step, int e, Vector<float, 2>& first,
                                               Vector<float, 2>& second) {
-    if constexpr (kKMajor) {
+    if constexpr (kConfig.k_major_b) {
       const std::uint32_t here = (at ^ (step % 2 * 4 + 2 * e) * 16) + step / 2 * 16384;
       first = ptx::load_pair(here);
       second = ptx::load_pair(here + 8 * 128);

@@ -13,21 +13,22 @@ namespace xgemm::matmul::bf16x3 {
 /// k][column], else [32 columns][k]. (A struct, because with a function nvcc schedules the kernel differently.)
 template <Bf16x3Config kConfig>
 struct PanelCopy {
-  static constexpr bool kKMajorB = kConfig.k_major_b;
   const Problem& p;
   int warp, lane, n, k_size;
 
   __device__ __forceinline__ void operator()(unsigned char* target, const TileOrigin& at, int k0) const {
-    constexpr int kPanels = kKMajorB ? 2 : 4, kPanelRows = kKMajorB ? kColumns : kBlock, kWarpStep = kProducerWarps;
+    constexpr int kPanels = kConfig.k_major_b ? 2 : 4, kPanelRows = kConfig.k_major_b ? kColumns : kBlock,
+                  kWarpStep = kProducerWarps;
     static_assert(kWarpStep == 8, "a warp's rows are swizzled alike");
     const float* const b = static_cast<const float*>(p.b.data) + batch_offset(p, p.b, at.batch);
-    const std::int64_t step = kWarpStep * (kKMajorB ? p.b.col_stride : p.b.row_stride);
+    const std::int64_t step = kWarpStep * (kConfig.k_major_b ? p.b.col_stride : p.b.row_stride);
     unsigned char* to = target + warp * 128 + ((lane / 4) ^ warp) * 16 + lane % 4 * 4;
 #pragma unroll 1
     for (int panel = 0; panel < kPanels; ++panel) {
-      const int column = at.column + (kKMajorB ? warp : panel * 32 + lane), k = k0 + (kKMajorB ? panel * 32 + lane : warp);
+      const int column = at.column + (kConfig.k_major_b ? warp : panel * 32 + lane),
+                k = k0 + (kConfig.k_major_b ? panel * 32 + lane : warp);
       const float* from = b + column * p.b.col_stride + k * p.b.row_stride;
-      const int some = (kKMajorB ? k < k_size : column < n) ? (kKMajorB ? n - column : k_size - k) : 0;
+      const int some = (kConfig.k_major_b ? k < k_size : column < n) ? (kConfig.k_major_b ? n - column : k_size - k) : 0;
 #pragma unroll 4
       for (int row = 0; row < kPanelRows; row += kWarpStep) {
         cp_async<4>(to, from, row < some ? 4 : 0);
@@ -40,7 +41,6 @@ struct PanelCopy {
 /// B's blocks, by TMA or cp.async.
 template <Bf16x3Config kConfig>
 struct LoaderB {
-  static constexpr bool kKMajorB = kConfig.k_major_b;
   const Bf16x3Arguments& g;
   const Shared& shared;
   const int warp;
@@ -58,8 +58,8 @@ struct LoaderB {
     if (tma) {
       ptx::barrier_arrive_expect(landed, kSlotBytesB);
 #pragma unroll
-      for (int i = 0; i < (kKMajorB ? 2 : 4); ++i) {
-        if constexpr (kKMajorB)
+      for (int i = 0; i < (kConfig.k_major_b ? 2 : 4); ++i) {
+        if constexpr (kConfig.k_major_b)
           ptx::tma_load(target + i * 16384, &g.b, landed, k0 + 32 * i, at.column, at.batch * g.batch_step_b);
         else
           ptx::tma_load(target + i * 8192, &g.b, landed, at.column + 32 * i, k0, at.batch * g.batch_step_b);
@@ -80,7 +80,6 @@ struct LoaderB {
 /// A's blocks, in units of 4 rows by 4 of k: each thread copies its own by cp.async, kAhead blocks before it splits them.
 template <Bf16x3Config kConfig>
 struct SplitterA {
-  static constexpr bool kFallback = kConfig.fallback;
   static constexpr int kUnits = Shared::kUnits, kRoundRows = kProducers / 4;
   static_assert(kUnits == kProducers);  // one round; as a loop with a run-time end, ptxas spills no register
   const Bf16x3Arguments& g;
@@ -172,7 +171,7 @@ struct SplitterA {
       Vector<float, 4> v[4];
 #pragma unroll
       for (int x = 0; x < 4; ++x) v[x] = *reinterpret_cast<const Vector<float, 4>*>(copy_of(stage, round, x));
-      if (kFallback && shared.fallback.lifts_any) lift_unit(v, along_k, lifts());
+      if (kConfig.fallback && shared.fallback.lifts_any) lift_unit(v, along_k, lifts());
       split_unit<kConfig>(v, along_k, target, unit_row + round * kRoundRows, unit_k, lost);
     }
     return lost;

@@ -25,15 +25,15 @@ __device__ __forceinline__ TileOrigin tile_origin(const Bf16x3Arguments& g, unsi
 /// Walks this CTA's work: for each of its tiles, the blocks from `block` to `end`.
 template <Bf16x3Config kConfig>
 struct Scheduler {
-  static constexpr bool kFallback = kConfig.fallback, kWhole = kFallback || kConfig.short_k;
+  static constexpr bool kWhole = kConfig.fallback || kConfig.short_k;
   const Bf16x3Arguments& g;
   unsigned unit, last;  // in the sequence of all tiles' units; fallback: in the list
   unsigned taken;
   int block, end;
 
   __device__ __forceinline__ Scheduler(const Bf16x3Arguments& arguments, const Fallback& fallback) : g(arguments) {
-    unit = kFallback ? 0 : first_unit(blockIdx.x);
-    last = kFallback ? fallback.tiles : first_unit(blockIdx.x + 1);
+    unit = kConfig.fallback ? 0 : first_unit(blockIdx.x);
+    last = kConfig.fallback ? fallback.tiles : first_unit(blockIdx.x + 1);
     open();
   }
   __device__ __forceinline__ bool done() const { return unit >= last; }
@@ -45,7 +45,7 @@ struct Scheduler {
     if (!done()) open();
   }
   __device__ __forceinline__ TileOrigin origin() const {
-    if constexpr (kFallback) return done() ? TileOrigin{0, 0, 0} : tile_origin(g, g.list[unit * gridDim.x + blockIdx.x]);
+    if constexpr (kConfig.fallback) return done() ? TileOrigin{0, 0, 0} : tile_origin(g, g.list[unit * gridDim.x + blockIdx.x]);
     return tile_origin(g, kWhole || g.units == 1 ? unit : unit / g.units);
   }
   /// The CTA that computes a unit.

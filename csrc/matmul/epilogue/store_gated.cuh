@@ -4,7 +4,7 @@
 
 #include "matmul/epilogue/store_rows.cuh"
 #include "matmul/epilogue/store_tma.cuh"
-#include "matmul/wgmma/schedule.cuh"
+#include "matmul/wgmma/cta.cuh"
 
 namespace xgemm::matmul::wgmma_detail {
 
@@ -16,7 +16,6 @@ __device__ __forceinline__ void store_gated(const float (&sums)[kConfig.tile_n /
                                             int warp, int lane, unsigned char* staging) {
   constexpr int kColumns = kConfig.columns(), kTurn = 16, kTurns = kColumns / kTurn, kHalf = kColumns / 2;
   constexpr int kBox = 128 / static_cast<int>(sizeof(Out)) / kTurn;  // turns
-  constexpr bool kScaled = kConfig.scaled;
   const Problem& p = g.problem;
   const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
   const int row = tile.row + warp * 16, column = tile.column, batch = tile.batch;
@@ -27,13 +26,13 @@ __device__ __forceinline__ void store_gated(const float (&sums)[kConfig.tile_n /
   const Out* const bias_up = static_cast<const Out*>(g.gate.bias_up.data);
   Out* const out = static_cast<Out*>(p.out) + static_cast<std::int64_t>(batch) * m * p.n;
   int exponents[2] = {};
-  if constexpr (kScaled) {
+  if constexpr (kConfig.scaled) {
     const LineStats* const lines_a = g.lines_a + static_cast<std::int64_t>(batch) * g.batch_step_a * m;
 #pragma unroll
     for (int h = 0; h < 2; ++h) exponents[h] = -split_exponent(lines_a[min(row + first + 8 * h, m - 1)].max_bits);
   }
   const BoxStore<Out, kTurn> boxes(staging, lane);
-#pragma unroll(kScaled ? 1 : kTurns)
+#pragma unroll(kConfig.scaled ? 1 : kTurns)
   for (int turn = 0; turn < kTurns; ++turn) {
     const int at = column + turn * kTurn;
     if (at >= n) break;
@@ -48,7 +47,7 @@ __device__ __forceinline__ void store_gated(const float (&sums)[kConfig.tile_n /
     for (int j = 0; j < 4; ++j) {
       const int here = min(at + 8 * (j / 2) + 2 * quad + j % 2, n - 1);
       int exponent_gate = 0, exponent_up = 0;
-      if constexpr (kScaled) {
+      if constexpr (kConfig.scaled) {
         exponent_gate = -split_exponent(g.lines_b[here].max_bits);
         exponent_up = -split_exponent(g.gate.lines_up[here].max_bits);
       }
@@ -57,7 +56,7 @@ __device__ __forceinline__ void store_gated(const float (&sums)[kConfig.tile_n /
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int i = j / 2 * 4 + 2 * h + j % 2;
-        if constexpr (kScaled) {
+        if constexpr (kConfig.scaled) {
           x[i] = unscale(x[i], exponents[h] + exponent_gate);
           y[i] = unscale(y[i], exponents[h] + exponent_up);
         }

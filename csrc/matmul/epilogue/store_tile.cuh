@@ -45,7 +45,6 @@ template <class Out, WgmmaConfig kConfig>
 __device__ __forceinline__ void store_tile(const float (&sums)[kConfig.tile_n / 2], const WgmmaArguments& g, int row, int column,
                                            int batch, int lane, unsigned char* staging, const int* scales, int row_in_tile) {
   constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n;
-  constexpr bool kScaled = kConfig.scaled;
   const Problem& p = g.problem;
   const int m = static_cast<int>(p.m), n = min(static_cast<int>(p.n), column + g.tiles.width);
   if (row >= m) return;
@@ -54,13 +53,13 @@ __device__ __forceinline__ void store_tile(const float (&sums)[kConfig.tile_n / 
     if (g.direct) return store_direct<Out, kTileN>(sums, g, row, column, n, batch, lane);
   }
   bool moderate = true;
-  if constexpr (kScaled) moderate = scales[kTileM + kTileN] & scales[kTileM + kTileN + 1] & scales[kTileM + kTileN + 2];
+  if constexpr (kConfig.scaled) moderate = scales[kTileM + kTileN] & scales[kTileM + kTileN + 1] & scales[kTileM + kTileN + 2];
   if (kTileN * sizeof(Out) >= kConfig.box_c() && g.boxes && moderate)
     return store_tma<Out, kConfig>(sums, g, row, column, n, batch, lane, staging, scales, row_in_tile);
   const int rows = min(16, m - row);
   const LaneColumns columns(p, lane);
   const auto epilogue = make_epilogue<Out, float>(p, batch);
-  if (kScaled && ptx::elect_one()) ptx::tma_store_wait_read<0>();  // TMA may still read the previous tile
+  if (kConfig.scaled && ptx::elect_one()) ptx::tma_store_wait_read<0>();  // TMA may still read the previous tile
   constexpr int kRounds = (kTileN + 63) / 64, kPieces = (kTileN < 64 ? kTileN : 64) / 8;
 #pragma unroll 1
   for (int round = 0; round < kRounds; ++round) {
@@ -84,7 +83,7 @@ __device__ __forceinline__ void store_tile(const float (&sums)[kConfig.tile_n / 
     const auto place = [&](int r, int c) {
       return reinterpret_cast<const float*>(staging + r * 256 + ((c / 4) ^ (r % 8)) * 16 + c % 4 * 4);
     };
-    store_rows<Out, kScaled, kScaled ? 2 : 4>(
+    store_rows<Out, kConfig.scaled, kConfig.scaled ? 2 : 4>(
         g, epilogue, row, rows, column + 64 * round, columns, column + g.tiles.width, batch,
         [&](int r) -> Vector<float, 2> {
           if (columns.paired) return load_vector<2>(place(r, columns.first));

@@ -118,12 +118,11 @@ __device__ __forceinline__ void store_tma(const float (&sums)[kConfig.tile_n / 2
                                           int n, int batch, int lane, unsigned char* staging, const int* scales,
                                           int row_in_tile) {
   constexpr int kTileM = kConfig.tile_m, kTileN = kConfig.tile_n;
-  constexpr bool kScaled = kConfig.scaled;
   const Problem& p = g.problem;
   const int m = static_cast<int>(p.m), quad = lane % 4, first = lane / 4;
   const int* const column_scales = scales + kTileM + 2 * quad;
   float row_factors[2];
-  if constexpr (kScaled) {
+  if constexpr (kConfig.scaled) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) row_factors[h] = __int_as_float(scales[row_in_tile + first + 8 * h]);
   }
@@ -162,7 +161,7 @@ __device__ __forceinline__ void store_tma(const float (&sums)[kConfig.tile_n / 2
     if constexpr (kWhole) c = fetch(p.c, at), residual = fetch(p.residual, at);
 #pragma unroll
     for (int i = 0; i < 4 * kPairs; ++i) {
-      if constexpr (kScaled)
+      if constexpr (kConfig.scaled)
         x[i] = x[i] * row_factors[i / 2 % 2] * __int_as_float(column_scales[turn * kTurn + i / 4 * 8 + i % 2]);
       x[i] = scaled(alpha, x[i]);
     }

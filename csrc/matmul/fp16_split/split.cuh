@@ -18,7 +18,7 @@
 #include "device/warp.cuh"
 #include "matmul/epilogue/apply.cuh"
 #include "matmul/fp16_split/line_scale.cuh"
-#include "matmul/simt/launch.h"
+#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 

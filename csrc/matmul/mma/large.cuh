@@ -14,7 +14,6 @@
 #pragma once
 #include <algorithm>
 
-#include "device/all_shared.h"
 #include "device/integer.h"
 #include "device/launch.h"
 #include "device/ptx/grid.cuh"

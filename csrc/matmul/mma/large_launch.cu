@@ -1,7 +1,6 @@
 #include "matmul/fp16_split/passes.h"
 #include "matmul/launch.h"
 #include "matmul/mma/large.cuh"
-#include "matmul/simt/launch.h"
 
 namespace xgemm::matmul {
 

@@ -1,7 +1,7 @@
 // Arguments of the CUDA-core kernels (simt, gemv), and simt's loads of its operands.
 #pragma once
 #include "matmul/epilogue/quad.cuh"
-#include "matmul/simt/launch.h"
+#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 

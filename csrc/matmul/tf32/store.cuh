@@ -12,16 +12,15 @@ inline constexpr int kWarpgroupBarrier = 1;  // named barriers, one per warpgrou
 /// lines of x; element 4 j + 2 h + c of the sums is line 8 j + 2 (l % 4) + c of y.
 template <Tf32Config kConfig>
 struct Lines {
-  static constexpr bool kKMajor = kConfig.k_major_x;
   int thread = thread_index(), lane = thread % 32, warp = thread / 32 % 4, quad = lane % 4, octet = lane / 4;
   /// The warp's 16 lines in the order of `stage`: the first line of quad i, and the line of a row.
   __device__ __forceinline__ int of_quad(int i) const {
-    return kKMajor ? 16 * warp + 4 * i : 32 * (warp / 2) + 4 * (warp % 2 * 2 + i / 2 + i % 2 * 4);
+    return kConfig.k_major_x ? 16 * warp + 4 * i : 32 * (warp / 2) + 4 * (warp % 2 * 2 + i / 2 + i % 2 * 4);
   }
   __device__ __forceinline__ int of_row(int row) const { return of_quad(row / 4) + row % 4; }
   /// The row in `stage` of the warp's row octet + 8 h. MN-major: a lane's two lines are neighbours, and half a warp's lines lie
   /// in pieces p and p + 4 of 16 bytes, so that reads of swizzled shared memory have no bank conflicts.
-  __device__ __forceinline__ int row(int h) const { return kKMajor ? octet + 8 * h : 2 * octet + h; }
+  __device__ __forceinline__ int row(int h) const { return kConfig.k_major_x ? octet + 8 * h : 2 * octet + h; }
   __device__ __forceinline__ int first() const { return of_row(row(0)); }
 };
 

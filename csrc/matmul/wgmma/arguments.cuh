@@ -11,7 +11,7 @@
 #include "device/index_map.h"
 #include "device/pipeline.cuh"
 #include "device/shared_memory.cuh"
-#include "matmul/simt/launch.h"
+#include "matmul/launch.h"
 #include "matmul/split_k/meeting.cuh"
 #include "matmul/wgmma/plan.h"
 

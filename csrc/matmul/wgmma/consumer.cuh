@@ -5,7 +5,7 @@
 #include "matmul/epilogue/store_swapped.cuh"
 #include "matmul/epilogue/store_tile.cuh"
 #include "matmul/wgmma/arguments.cuh"
-#include "matmul/wgmma/shared.cuh"
+#include "matmul/wgmma/cta.cuh"
 #include "matmul/wgmma/split_k.cuh"
 
 namespace xgemm::matmul::wgmma_detail {

@@ -11,24 +11,16 @@
 
 namespace xgemm::matmul {
 
-/// An instantiation's constants as values, so that the code that fills its arguments is compiled once.
-struct WgmmaKernel {
-  WgmmaConfig config;
-  DType element;
-  int out_bytes;  ///< of an element of C
-  bool activates_boxes;
-};
-
 /// Chooses how C is stored (epilogue/store_tile.cuh). Needs g.problem and g.tiles.width.
-inline void choose_store(WgmmaArguments& g, const WgmmaKernel& kernel, const WgmmaPlan& plan) {
-  const WgmmaConfig& config = kernel.config;
+inline void choose_store(WgmmaArguments& g, const WgmmaConfig& config, const WgmmaPlan& plan) {
   const Problem& p = g.problem;
-  const int out_bytes = kernel.out_bytes, box_bytes = config.box_c();
+  const int out_bytes = static_cast<int>(size_of(p.dtype)), box_bytes = config.box_c();
+  const bool activates = is_half(p.dtype);  // kActivatesBoxes
   const bool whole_boxes = config.columns() * out_bytes >= box_bytes && (!config.gated || box_bytes == 128);
   const bool whole = plan.cluster == 1 && plan.memory_splits == 1, plain = whole && !p.c.data && !p.residual.data;
   // Can a lane read this operand two elements at a time?
   const auto paired = [&](const Operand& x) {
-    return !x.data || (kernel.activates_boxes && !config.gated && p.batches == 1 && x.col_stride == 1 && x.row_stride % 2 == 0 &&
+    return !x.data || (activates && !config.gated && p.batches == 1 && x.col_stride == 1 && x.row_stride % 2 == 0 &&
                        reinterpret_cast<std::uintptr_t>(x.data) % static_cast<unsigned>(2 * out_bytes) == 0);
   };
   const auto map_out = [&](std::int64_t columns, std::int64_t rows, int bytes) {  // of C; bytes of a box's row
@@ -45,7 +37,7 @@ inline void choose_store(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   }
   g.direct = config.may_store_direct() && plain && p.activation == Activation::none && p.n % 2 == 0 &&
              g.tiles.width * out_bytes % box_bytes != 0;
-  const bool may_box = whole && whole_boxes && !g.direct && (kernel.activates_boxes || p.activation == Activation::none);
+  const bool may_box = whole && whole_boxes && !g.direct && (activates || p.activation == Activation::none);
   g.boxes = may_box && paired(p.c) && paired(p.residual) && g.tiles.width * out_bytes % box_bytes == 0 &&
             tensor_map_possible(p.out, p.dtype, p.n, p.m * p.n) && map_out(p.n, p.m, box_bytes);
   if (!g.boxes && may_box && plain && !config.gated && config.tile_n >= 64 &&
@@ -54,8 +46,7 @@ inline void choose_store(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
 }
 
 /// Fills the kernel's arguments. Returns the number of CTAs; 0: the driver rejected a tensor map.
-inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const WgmmaLaunch& launch) {
-  const WgmmaConfig& config = kernel.config;
+inline unsigned describe(WgmmaArguments& g, const WgmmaConfig& config, const WgmmaLaunch& launch) {
   const Problem& p = launch.problem;
   const WgmmaPlan& plan = launch.plan;
   const auto lines_of = [&](const TensorOperand& x) {
@@ -85,7 +76,7 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
   g.lines_a = lines_of(plan.a);
   g.lines_b = lines_of(plan.b);
   const auto operand_map = [&](CUtensorMap& map, const TensorOperand& x, const Operand& operand, int box) {
-    return make_operand_map(map, p, operand, x, launch.workspace, kernel.element, 64, box, config.parts);
+    return make_operand_map(map, p, operand, x, launch.workspace, is_half(p.dtype) ? p.dtype : DType::f16, 64, box, config.parts);
   };
   // A's box ends with the last row of A, rounded up to 8. Stale shared memory below it affects only sums that are not stored.
   int box_a = config.k_major_a ? static_cast<int>(std::min<std::int64_t>(config.box_a(), round_up(p.m, 8))) : config.box_a();
@@ -107,7 +98,7 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
     constexpr int kPrefetch = 1024;  // bytes; more would delay the first loads
     g.prefetch.b = static_cast<const char*>(p.b.data), g.prefetch.step = 2 * plan.b.ld, g.prefetch.bytes = kPrefetch;
   }
-  choose_store(g, kernel, plan);
+  choose_store(g, config, plan);
   if (plan.swapped && !g.boxes) return 0;
   g.fills_bias = config.fills_bias() && g.boxes && p.bias.data;
 
@@ -121,17 +112,13 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaKernel& kernel, const Wgm
 
 template <class Element, WgmmaTile kTile, int kParts, bool kKMajorA, bool kKMajorB, bool kGated = false>
 bool launch_wgmma(const WgmmaLaunch& launch) {
-  using Out = WgmmaOut<Element, kParts>;
-  constexpr WgmmaKernel kKernel{.config = wgmma_config(kTile, kParts, kKMajorA, kKMajorB, kGated),
-                                .element = std::is_same_v<Element, half> ? DType::f16 : DType::bf16,
-                                .out_bytes = sizeof(Out),
-                                .activates_boxes = wgmma_detail::kActivatesBoxes<Out>};
+  constexpr WgmmaConfig kConfig = wgmma_config(kTile, kParts, kKMajorA, kKMajorB, kGated);
   constexpr auto kFunction = wgmma_gemm<Element, kTile, kParts, kKMajorA, kKMajorB, kGated>;
   WgmmaArguments g{};
-  const unsigned ctas = describe(g, kKernel, launch);
+  const unsigned ctas = describe(g, kConfig, launch);
   const int cluster = launch.plan.multicast ? 2 : static_cast<int>(launch.plan.cluster);
-  return ctas > 0 && enqueue_with_shared<kFunction, kKernel.config.shared_bytes()>(
-                         early_grid(ctas, kKernel.config.threads(), cluster), launch.stream, g);
+  return ctas > 0 &&
+         enqueue_with_shared<kFunction, kConfig.shared_bytes()>(early_grid(ctas, kConfig.threads(), cluster), launch.stream, g);
 }
 
 /// Picks the instantiation for the operands' layouts.

@@ -2,7 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include "matmul/simt/launch.h"
+#include "matmul/launch.h"
 #include "matmul/wgmma/plan.h"
 
 namespace xgemm::matmul {

@@ -4,8 +4,7 @@
 #include "device/warp.cuh"
 #include "matmul/fp16_split/line_scale.cuh"
 #include "matmul/wgmma/arguments.cuh"
-#include "matmul/wgmma/schedule.cuh"
-#include "matmul/wgmma/shared.cuh"
+#include "matmul/wgmma/cta.cuh"
 #include "matmul/wgmma/split_k.cuh"
 
 namespace xgemm::matmul::wgmma_detail {

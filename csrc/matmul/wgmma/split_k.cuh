@@ -5,8 +5,7 @@
 #include "device/ptx/warpgroup.cuh"
 #include "matmul/epilogue/store_rows.cuh"
 #include "matmul/split_k/in_memory.cuh"
-#include "matmul/wgmma/schedule.cuh"
-#include "matmul/wgmma/shared.cuh"
+#include "matmul/wgmma/cta.cuh"
 
 namespace xgemm::matmul::wgmma_detail {
 

@@ -11,10 +11,6 @@ template <class... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*)(Parameters...), cudaFuncAttribute, int) {
   return cudaSuccess;
 }
-template <class... Parameters>
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(Parameters...)) {
-  return cudaSuccess;
-}
 
 namespace xgemm {
 
@@ -48,6 +44,9 @@ template <auto kKernel, int kBytes>
 bool allow_shared() {
   return kBytes <= 227 * 1024;
 }
+
+template <auto kKernel>
+void allow_all_shared() {}
 
 template <auto kKernel, int kBytes, class... Arguments>
 bool enqueue_with_shared(Grid grid, cudaStream_t stream, Arguments&&... arguments) {
