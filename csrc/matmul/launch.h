@@ -10,6 +10,7 @@
 #include "matmul/simt/plan.h"
 #include "matmul/sliced/plan.h"
 #include "matmul/tf32/plan.h"
+#include "matmul/wgmma/plan.h"
 
 namespace xgemm::matmul {
 
@@ -47,6 +48,19 @@ void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream
 template <class T>
 void launch_sum_splits(const Problem& p, std::int64_t splits, float* sums, cudaStream_t stream);
 void launch_large(const Problem& p, const LargePlan& plan, unsigned char* workspace, float* partials, cudaStream_t stream);
+
+/// Enqueues what operands a, b and, of a gated product, up need before they can be multiplied (fp16_split/): copies, packed or
+/// split in fp16 parts. `failed`: where lines are counted that the parts cannot represent, or null.
+void launch_passes(const Problem& p, int parts, const TensorOperand& a, const TensorOperand& b, const TensorOperand& up,
+                   unsigned char* workspace, FailedLines* failed, cudaStream_t stream);
+
+/// Enqueues the split of b, a weight, into `prepared`, which has prepared_layout's size.
+void launch_prepare(const Problem& p, int parts, void* prepared, cudaStream_t stream);
+
+/// The FailedLines of a prepared b follow it in memory.
+inline FailedLines* failed_of(const Problem& p, int parts, void* prepared) {
+  return reinterpret_cast<FailedLines*>(static_cast<unsigned char*>(prepared) + prepared_layout(p.n, p.k, parts).bytes);
+}
 
 // False: the driver refused a tensor map, nothing was launched.
 bool launch_tf32(const Problem& p, const Tf32Plan& plan, unsigned char* workspace, void* counters, float* partials,

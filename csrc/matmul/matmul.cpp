@@ -19,16 +19,16 @@ Activation parse_activation(const char* op, const std::string& s) {
   fail(op, "expected activation to be none, relu, gelu, gelu_tanh or silu, got \"", s, "\"");
 }
 
+void check_like(const TensorView& first, const TensorView& other) {
+  check_same_device(first, other);
+  check_same_dtype(first, other);
+}
+
 /// Checks the first tensor's dtype, then all others' device and dtype against the first's.
 template <class... Views>
 void check_operands(const TensorView& first, const Views&... others) {
   check_dtype(first, kFloating);
-  ((check_same_device(first, others), check_same_dtype(first, others)), ...);
-}
-
-void check_like(const TensorView& first, const TensorView& other) {
-  check_same_device(first, other);
-  check_same_dtype(first, other);
+  (check_like(first, others), ...);
 }
 
 /// The product, if the operands are on a GPU.
@@ -83,7 +83,7 @@ Shape batch_strides(const TensorView& x, std::size_t matrix_dims, ShapeRef batch
 // ---- the ops ----
 
 /// a times b as torch.matmul has it, up to its operands' batch dims.
-Call begin_product(const TensorView& va, const TensorView& vb, Precision precision, const Tensor* out) {
+Call begin_product(const TensorView& va, const TensorView& vb, Precision precision, const Tensor* out, bool unless_slower) {
   const char* const op = va.op;
   Call call = call_like(va, precision);
   Problem& p = call.problem;
@@ -103,14 +103,13 @@ Call begin_product(const TensorView& va, const TensorView& vb, Precision precisi
   p.b = operand(vb, column ? vb.stride(-1) : vb.stride(-2), column ? 0 : vb.stride(-1));
   call.a = batch_strides(va, 2, call.batch);
   call.b = batch_strides(vb, 2, call.batch);
-  call.out = out;
+  call.out = out, call.unless_slower = unless_slower;
   return call;
 }
 
 Tensor product(const TensorView& va, const TensorView& vb, Precision precision, const Tensor* out, bool unless_slower) {
   check_operands(va, vb);
-  Call call = begin_product(va, vb, precision, out);
-  call.unless_slower = unless_slower;
+  Call call = begin_product(va, vb, precision, out, unless_slower);
   if (auto result = on_gpu(call)) return *result;
   return matmul_cpu(call, va, vb);
 }
@@ -118,8 +117,7 @@ Tensor product(const TensorView& va, const TensorView& vb, Precision precision, 
 Tensor product_sum(const TensorView& vi, const TensorView& va, const TensorView& vb, double beta, double alpha,
                    Precision precision, const Tensor* out, bool unless_slower) {
   check_operands(va, vb, vi);
-  Call call = begin_product(va, vb, precision, out);
-  call.unless_slower = unless_slower;
+  Call call = begin_product(va, vb, precision, out, unless_slower);
   Problem& p = call.problem;
   if (beta != 0)  // with beta 0 it is not read, so that its NaN and Inf do not show
     p.c = broadcast_operand(vi, call.out_shape, call.c, va.dim() == 1, vb.dim() == 1);

@@ -9,7 +9,6 @@
 #include "device/numeric.cuh"
 #include "device/strided_dim.h"
 #include "matmul/call.h"
-#include "matmul/fp16_split/passes.h"
 #include "matmul/launch.h"
 #include "matmul/plan/legality.h"
 #include "matmul/plan/plan.h"
@@ -90,12 +89,6 @@ class PlanCache {
   std::size_t next_ = 0;
 };
 
-/// A launch's memory: a plan's workspace_bytes; zeros and memory of the stream's own.
-struct Memory {
-  void* workspace = nullptr;
-  MeetingPlace place{};
-};
-
 /// Bytes that a plan needs: a workspace, zeros, partial sums.
 struct Needs {
   std::int64_t workspace = 0, counters = 0, partials = 0;
@@ -115,12 +108,12 @@ Needs needs(const Candidate& plan) {
 /// Launches a plan of any family. False: the driver rejected a tensor map, and nothing was launched.
 struct Launch {
   const Problem& p;
-  const Memory& memory;
   const CudaScope& scope;
+  unsigned char* workspace;
+  const MeetingPlace& place;  ///< zeros and memory of the stream's own
   cudaStream_t stream = scope.stream();
-  unsigned char* workspace = static_cast<unsigned char*>(memory.workspace);
-  void* counters = memory.place.counters;
-  float* partials = static_cast<float*>(memory.place.partials);
+  void* counters = place.counters;
+  float* partials = static_cast<float*>(place.partials);
 
   bool operator()(const SimtPlan& plan) const {
     (p.dtype == DType::f64 ? launch_simt<double> : launch_simt<float>)(p, plan, workspace, stream, {});
@@ -183,18 +176,16 @@ bool launch_plan(const TensorView& like, const Problem& p, const Plan& plan, con
     bytes = sums_at + (enough ? 0 : p.m * p.n * p.batches * wide);
   }
   std::optional<Tensor> space;
-  Memory memory{.place = scope.meeting_place(static_cast<std::size_t>(counters), static_cast<std::size_t>(partials))};
-  if (bytes > 0) {
-    space = workspace(static_cast<std::size_t>(bytes), like);
-    memory.workspace = view(like.op, "workspace", *space).data;
-  }
+  const MeetingPlace place = scope.meeting_place(static_cast<std::size_t>(counters), static_cast<std::size_t>(partials));
+  if (bytes > 0) space = workspace(static_cast<std::size_t>(bytes), like);
+  auto* const memory = space ? static_cast<unsigned char*>(view(like.op, "workspace", *space).data) : nullptr;
   const auto launch = [&](const Problem& q, const Candidate& kernel) {
-    const bool launched = std::visit(Launch{q, memory, scope}, kernel);
+    const bool launched = std::visit(Launch{q, scope, memory, place}, kernel);
     scope.check_launch();
     return launched;
   };
   if (!plan.up) return launch(p, plan.kernel);
-  void* const sums = enough ? p.out : static_cast<char*>(memory.workspace) + sums_at;
+  void* const sums = enough ? p.out : memory + sums_at;
   return launch(up_product(p, sums), *plan.up) && launch(gate_product(p, sums), plan.kernel);
 }
 

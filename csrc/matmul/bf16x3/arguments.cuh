@@ -4,7 +4,6 @@
 
 #include "device/pipeline.cuh"
 #include "device/shared_memory.cuh"
-#include "device/vector.cuh"
 #include "device/warp.cuh"
 #include "matmul/bf16x3/plan.h"
 #include "matmul/launch.h"

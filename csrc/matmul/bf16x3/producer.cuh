@@ -2,7 +2,6 @@
 #pragma once
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/tma.cuh"
-#include "device/ptx/warpgroup.cuh"
 #include "matmul/bf16x3/fallback.cuh"
 #include "matmul/bf16x3/scheduler.cuh"
 #include "matmul/epilogue/apply.cuh"

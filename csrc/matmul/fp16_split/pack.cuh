@@ -10,7 +10,7 @@
 #include "device/ptx/grid.cuh"
 #include "device/warp.cuh"
 #include "matmul/epilogue/apply.cuh"
-#include "matmul/wgmma/plan.h"
+#include "matmul/tensor_operand.h"
 
 namespace xgemm::matmul {
 

@@ -1,9 +1,7 @@
-#include <algorithm>
-
 #include "device/launch.h"
 #include "matmul/fp16_split/pack.cuh"
-#include "matmul/fp16_split/passes.h"
 #include "matmul/fp16_split/split.cuh"
+#include "matmul/launch.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -45,8 +43,7 @@ void launch_split(int parts, split_detail::SplitPass& pass, cudaStream_t stream)
   unsigned columns = 0;
   for (const SplitArguments& s : pass.operands) pass.blocks += s.blocks, columns += s.way == SplitWay::columns ? s.blocks : 0;
   const auto launch = [&](void (*kernel)(split_detail::SplitPass), unsigned blocks) {
-    if (blocks > 0)
-      enqueue(kernel, {.blocks = dim3(blocks), .threads = dim3(split_detail::kThreads), .early = true}, stream, pass);
+    if (blocks > 0) enqueue(kernel, early_grid(blocks, split_detail::kThreads), stream, pass);
   };
   launch(parts == 2 ? split_operands<2> : split_operands<1>, pass.blocks);
   launch(parts == 2 ? split_operand_columns<2> : split_operand_columns<1>, columns);

@@ -116,19 +116,16 @@ struct Shape {
 };
 
 /// A CTA's tile, and where in it the thread's first sum lies.
-struct Place {
-  std::int64_t batch;
-  int row, column, thread_row, thread_column;
-};
 template <class Shape>
-__device__ __forceinline__ Place place_of(const Fp64Arguments& g) {
-  constexpr unsigned kGroup = 12;  // rows of tiles
-  constexpr int kAcross = Shape::kGeometry.warps_columns;
-  const TilePlace tile = tile_at<kGroup>(blockIdx.x, g.rows, g.columns);
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  return {tile.batch, static_cast<int>(tile.row) * Shape::kInfo.m, static_cast<int>(tile.column) * Shape::kInfo.n,
-          warp / kAcross * Shape::kRows + lane / 4, warp % kAcross * Shape::kColumns + lane % 4 * 2};
-}
+struct Place {
+  const Fp64Arguments& g;
+  TilePlace tile = tile_at<12>(blockIdx.x, g.rows, g.columns);
+  std::int64_t batch = tile.batch;
+  int row = static_cast<int>(tile.row) * Shape::kInfo.m, column = static_cast<int>(tile.column) * Shape::kInfo.n;
+  int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  int thread_row = warp / Shape::kGeometry.warps_columns * Shape::kRows + lane / 4,
+      thread_column = warp % Shape::kGeometry.warps_columns * Shape::kColumns + lane % 4 * 2;
+};
 
 /// Calls f(pair of sums, row, column) for the thread's pairs, relative to its first.
 template <class Shape, class F>
@@ -153,7 +150,7 @@ __device__ __forceinline__ void store_pair(double* to, const double (&x)[2], int
 
 /// Stores sums times `alpha` to `to`, C or a segment's in the workspace.
 template <class Shape>
-__device__ __forceinline__ void store_plain(typename Shape::Sums& sums, const Problem& p, const Place& place, double* to,
+__device__ __forceinline__ void store_plain(typename Shape::Sums& sums, const Problem& p, const Place<Shape>& place, double* to,
                                             double alpha) {
   const int row = place.row + place.thread_row, column = place.column + place.thread_column;
   const int rows = static_cast<int>(p.m) - row, columns = static_cast<int>(p.n) - column;
@@ -165,7 +162,7 @@ __device__ __forceinline__ void store_plain(typename Shape::Sums& sums, const Pr
 
 /// Stores C with any epilogue. Registers have no run-time index, shared memory has: `own`, pairs 2 kThreads apart.
 template <class Shape>
-__device__ __forceinline__ void store(typename Shape::Sums& sums, const Problem& p, const Place& place, double* own) {
+__device__ __forceinline__ void store(typename Shape::Sums& sums, const Problem& p, const Place<Shape>& place, double* own) {
   const int row0 = place.row + place.thread_row, column0 = place.column + place.thread_column;
   const int m = static_cast<int>(p.m), n = static_cast<int>(p.n);
   double* at = own;
@@ -200,7 +197,7 @@ __global__ void __launch_bounds__(geometry(kTile).threads(), info(kTile).per_sm)
   constexpr int kHigh = Shape::kHigh, kWide = Shape::kWide, kSlots = Shape::kSlots;
   extern __shared__ __align__(128) double ring[];
   const Problem& p = g.problem;
-  const Place place = place_of<Shape>(g);
+  const Place<Shape> place{g};
   const int first = static_cast<int>(blockIdx.y) * g.split_blocks, end = min(g.blocks, first + g.split_blocks);
   const std::int64_t k0 = std::int64_t{first} * kFp64TileK;
   const int depth = static_cast<int>(p.k - k0);
@@ -344,9 +341,7 @@ void launch_fp64(const Problem& problem, const Fp64Plan& plan, void* workspace, 
   });
   if (plan.splits == 1) return;
   const std::int64_t ctas = ceil_div(p.batches * p.m * p.n, kFp64FinishThreads);
-  enqueue(fp64_finish,
-          {.blocks = static_cast<unsigned>(std::min<std::int64_t>(ctas, 65536)), .threads = kFp64FinishThreads, .early = true},
-          stream, g);
+  enqueue(fp64_finish, early_grid(std::min<std::int64_t>(ctas, 65536), kFp64FinishThreads), stream, g);
 }
 
 }  // namespace xgemm::matmul

@@ -1,17 +1,13 @@
 // Half-precision products that are small, or tall and narrow, and fp32 products in tf32 of operands as TMA cannot load them or
 // wgmma cannot read them (sm_90: on others mma.sync need not round as wgmma does): one launch, one CTA per tile of C (fp32: or
 // per split of its K, store.cuh). out = epilogue(A B), A m x k, B k x n, each contiguous along one of its dims, at any address;
-// any batch. Sizes and tiles under 2^30. Design: docs/matmul.md; operands: panels.cuh.
+// any batch. Sizes and tiles under 2^30. Design: docs/matmul.md; operands and their layout in shared memory: panels.cuh.
 //
 //   Load    cp.async of 16 bytes to swizzled shared memory, up to `stages` k-blocks of 128 bytes (64 or 32 k) in flight.
-//   Unaligned
-//           rows: 4 bytes (fp32: or 8), or through registers by element, where a block is in flight while the one before it is
-//           stored.
-//   Shared  [line][k] if the operand is contiguous along k, else [k][line]; ldmatrix (transposed) reads both without bank
-//           conflicts. fp32 [k][line], which ldmatrix cannot transpose: a load for each register, without conflicts too.
+//           Unaligned rows: 4 bytes (fp32: or 8), or through registers by element.
 //   Order   k (of a split) goes through mma.sync 16 (fp32: 8) at a time, in order, into one accumulator: the bits of half
-//           precision are those of wgmma/kernel.cuh where it does not split K. fp32 is rounded to tf32 as TMA
-//           does, to nearest even, on its way from shared memory to registers.
+//           precision are those of wgmma/kernel.cuh where it does not split K. fp32 is rounded to tf32 as TMA does, to nearest
+//           even, on its way from shared memory to registers.
 //   Store   through the warp's own shared memory, 16 bytes at a time (any epilogue: four elements), or one element at a time if
 //           N is not a multiple of them.
 //

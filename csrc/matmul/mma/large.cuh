@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(geometry(kTile).threads(), geometry(kTile).bes
   __shared__ ptx::Barrier met;
   if (threadIdx.x == 0) ptx::barrier_init(&met, Shape::kThreads);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const LargePart tile = locate<Shape>(g, warp);
+  const LargePart<Shape> tile{g, warp};
   LargeCopies<Shape, kAlongKA, Shape::kInfo.rows> of_a(g.a, tile.batch, tile.row, tile.rows, tile.first_k, tile.depth);
   LargeCopies<Shape, kAlongKB, Shape::kInfo.columns> of_b(g.b, tile.batch, tile.column, tile.columns, tile.first_k, tile.depth);
   const int blocks = (tile.depth + Shape::kBlockK - 1) / Shape::kBlockK, whole = tile.depth / Shape::kBlockK;

@@ -1,4 +1,3 @@
-#include "matmul/fp16_split/passes.h"
 #include "matmul/launch.h"
 #include "matmul/mma/large.cuh"
 

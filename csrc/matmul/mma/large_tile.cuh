@@ -67,31 +67,23 @@ struct LargeShape {
 };
 
 /// A CTA's tile, or a split of it, and its warp's part.
-struct LargePart {
-  unsigned batch;
-  int row, column, rows, columns;  ///< its first, and how many there are from it on
-  std::int64_t first_k;
-  int depth;
-  int warp_row, warp_column;
-};
 template <class Shape>
-__device__ __forceinline__ LargePart locate(const LargeArguments& g, int warp) {
-  constexpr unsigned kGroup = 8;
-  const TilePlace place = tile_at<kGroup>(blockIdx.x, g.rows, g.columns);
-  LargePart t;
-  t.batch = place.batch;
-  t.row = static_cast<int>(place.row) * Shape::kInfo.rows, t.column = static_cast<int>(place.column) * Shape::kInfo.columns;
-  t.rows = static_cast<int>(g.problem.m) - t.row, t.columns = static_cast<int>(g.problem.n) - t.column;
-  t.first_k = static_cast<std::int64_t>(blockIdx.y) * g.split_blocks * Shape::kBlockK;
-  t.depth = static_cast<int>(min(g.problem.k - t.first_k, std::int64_t{g.split_blocks} * Shape::kBlockK));
-  t.warp_row = warp / Shape::kInfo.warps_columns * Shape::kRows;
-  t.warp_column = warp % Shape::kInfo.warps_columns * Shape::kColumns;
-  return t;
-}
+struct LargePart {
+  const LargeArguments& g;
+  int warp;
+  TilePlace place = tile_at<8>(blockIdx.x, g.rows, g.columns);
+  unsigned batch = place.batch;
+  int row = static_cast<int>(place.row) * Shape::kInfo.rows, column = static_cast<int>(place.column) * Shape::kInfo.columns;
+  int rows = static_cast<int>(g.problem.m) - row, columns = static_cast<int>(g.problem.n) - column;  ///< from there on
+  std::int64_t first_k = static_cast<std::int64_t>(blockIdx.y) * g.split_blocks * Shape::kBlockK;
+  int depth = static_cast<int>(min(g.problem.k - first_k, std::int64_t{g.split_blocks} * Shape::kBlockK));
+  int warp_row = warp / Shape::kInfo.warps_columns * Shape::kRows,
+      warp_column = warp % Shape::kInfo.warps_columns * Shape::kColumns;
+};
 
 /// Undoes the scales of a split operand's lines.
 template <class Shape>
-__device__ __forceinline__ void unscale_sums(const LargeArguments& g, const LargePart& tile, typename Shape::Sums& sums,
+__device__ __forceinline__ void unscale_sums(const LargeArguments& g, const LargePart<Shape>& tile, typename Shape::Sums& sums,
                                              int lane) {
   constexpr int kHigh = Shape::kRows / 16, kWide = Shape::kColumns / 8;
   const auto exponent = [&](const LargeOperand& x, int line, std::int64_t count) {
@@ -155,7 +147,7 @@ struct LargeEpilogue {
 
 /// Stores a warp's sums, 16 rows at a time through its shared memory `own`: to C, or those of a split as they are.
 template <class T, class Shape>
-__device__ __forceinline__ void store_large(const LargeArguments& g, const LargePart& tile, typename Shape::Sums& sums,
+__device__ __forceinline__ void store_large(const LargeArguments& g, const LargePart<Shape>& tile, typename Shape::Sums& sums,
                                             unsigned char* own) {
   constexpr int kPitch = Shape::kPitch, kQuads = Shape::kColumns / 4;
   const Problem& p = g.problem;

@@ -1,4 +1,6 @@
 // The operands of mma/kernel.cuh: k-blocks copied to swizzled shared memory, and the fragments of mma.sync that are read there.
+// [line][k] if the operand is contiguous along k, else [k][line]; ldmatrix (transposed) reads both without bank conflicts. fp32
+// [k][line], which ldmatrix cannot transpose: a load for each register, without conflicts too.
 #pragma once
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/mma.cuh"

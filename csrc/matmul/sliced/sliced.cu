@@ -272,26 +272,18 @@ namespace {
 template <SlicedTile kSliced, bool kAlongKA, bool kAlongKB>
 void launch(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
   using Shape = sliced::Shape<kSliced, kAlongKA, kAlongKB>;
-  constexpr auto kGemm = sliced_gemm<kSliced, kAlongKA, kAlongKB>;
-  allow_shared<kGemm, Shape::kBytes>();
-  const auto splits = static_cast<unsigned>(plan.splits);
   const SlicedArguments args{.problem = p,
                              .a_vectors = has_vectors(p, lines_of_a(p), 4),
                              .b_vectors = has_vectors(p, lines_of_b(p), 4),
                              .plain = has_plain_epilogue(p) && !p.bias.data,
                              .apart = plan.apart,
-                             .splits = static_cast<int>(splits),
+                             .splits = static_cast<int>(plan.splits),
                              .columns = static_cast<unsigned>(ceil_div(p.n, Shape::kTile.n)),
                              .tiles = static_cast<unsigned>(plan.tiles / p.batches),
                              .all_tiles = static_cast<unsigned>(plan.tiles)};
-  enqueue(kGemm,
-          {.blocks = plan.apart ? static_cast<unsigned>(ceil_div(plan.tiles, sliced::kWarps))
-                                : static_cast<unsigned>(plan.tiles) * splits,
-           .threads = sliced::kThreads,
-           .shared_bytes = Shape::kBytes,
-           .cluster = splits,
-           .early = true},
-          stream, args);
+  const std::int64_t ctas = plan.apart ? ceil_div(plan.tiles, sliced::kWarps) : plan.tiles * plan.splits;
+  enqueue_with_shared<sliced_gemm<kSliced, kAlongKA, kAlongKB>, Shape::kBytes>(early_grid(ctas, sliced::kThreads, args.splits),
+                                                                               stream, args);
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 //   the tile. A member that times out (the others may not be running: other streams fill the GPU) exits; the last member to
 //   arrive then adds the whole tile. Shares may be added twice, with the same bits.
 #pragma once
-#include <cstdint>
-
 namespace xgemm::matmul {
 
 /// Zero before and after.

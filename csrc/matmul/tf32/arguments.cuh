@@ -3,12 +3,8 @@
 #include <cuda.h>
 
 #include "device/pipeline.cuh"
-#include "device/ptx/grid.cuh"
-#include "device/ptx/tma.cuh"
-#include "device/ptx/warpgroup.cuh"
 #include "device/shared_memory.cuh"
 #include "device/tile_order.cuh"
-#include "device/vector.cuh"
 #include "matmul/split_k/meeting.cuh"
 #include "matmul/tf32/plan.h"
 
@@ -61,20 +57,15 @@ struct Shared {
 /// One of the CTA's items: a tile, or a split of one.
 template <Tf32Config kConfig>
 struct Item {
-  int x, y, batch;  ///< the tile's first lines
-  int block, end;   ///< blocks of K
-  unsigned tile, split;
-  __device__ __forceinline__ Item(const Tf32Arguments& g, unsigned item) {
-    tile = g.splits == 1 ? item : item / g.splits;
-    split = item - tile * g.splits;
-    block = static_cast<int>(split * g.split_blocks);
-    end = static_cast<int>(min(g.blocks, (split + 1) * g.split_blocks));
-    constexpr unsigned kGroup = kConfig.x() == kConfig.y() ? 12 : 16;
-    const TilePlace at = tile_at<kGroup>(tile, g.tiles_x, g.tiles_y);
-    x = min(static_cast<int>(at.row) * kConfig.x(), g.last_x);
-    y = min(static_cast<int>(at.column) * kConfig.y(), g.last_y);
-    batch = static_cast<int>(at.batch);
-  }
+  const Tf32Arguments& g;
+  unsigned item;
+  unsigned tile = g.splits == 1 ? item : item / g.splits, split = item - tile * g.splits;
+  int block = static_cast<int>(split * g.split_blocks);  ///< blocks of K: from here to `end`
+  int end = static_cast<int>(min(g.blocks, (split + 1) * g.split_blocks));
+  TilePlace at = tile_at < kConfig.x() == kConfig.y() ? 12 : 16 > (tile, g.tiles_x, g.tiles_y);
+  int x = min(static_cast<int>(at.row) * kConfig.x(), g.last_x);  ///< the tile's first lines
+  int y = min(static_cast<int>(at.column) * kConfig.y(), g.last_y);
+  int batch = static_cast<int>(at.batch);
 };
 
 }  // namespace tf32_detail

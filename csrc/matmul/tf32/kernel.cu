@@ -15,6 +15,8 @@
 
 #include "device/integer.h"
 #include "device/launch.h"
+#include "device/ptx/grid.cuh"
+#include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
 #include "matmul/dispatch.h"
@@ -35,7 +37,7 @@ __device__ __forceinline__ void produce(const Tf32Arguments& g, unsigned char* s
   constexpr int kX = kConfig.x(), kY = kConfig.y(), kBlocks = kConfig.blocks(), kDepth = Memory::kDepth;
   PipelineState<Memory::kSlots> state;
   for (unsigned index = blockIdx.x; index < g.items; index += gridDim.x) {
-    const Item<kConfig> at(g, index);
+    const Item<kConfig> at{g, index};
     const int batch_x = at.batch * g.batch_step_x, batch_y = at.batch * g.batch_step_y;
     for (int block = at.block; block < at.end; ++block, state.advance()) {
       const int k = block * kDepth;
@@ -196,7 +198,7 @@ __global__ void __launch_bounds__(Tf32Config{kTile, kKMajorX}.threads(), 1) tf32
   const int warpgroup = warp / 4;
   Consumer<kConfig> consumer{pipeline, ptx::shared_address(slots), warpgroup, lane};
   for (unsigned index = blockIdx.x; index < g.items; index += gridDim.x) {
-    const Item<kConfig> at(g, index);
+    const Item<kConfig> at{g, index};
     float sums[kConfig.y() / 2];
     consumer.sum_blocks(sums, at);
     finish<kConfig>(sums, g, at, warpgroup, stages + warp * Memory::kStage, shares + warpgroup);

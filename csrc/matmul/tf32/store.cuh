@@ -1,5 +1,6 @@
 // The layout of a warp's sums, how they are stored to C, and the addition of splits.
 #pragma once
+#include "device/ptx/warpgroup.cuh"
 #include "device/warp.cuh"
 #include "matmul/split_k/in_memory.cuh"
 #include "matmul/tf32/arguments.cuh"

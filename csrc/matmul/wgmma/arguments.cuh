@@ -6,8 +6,6 @@
 #pragma once
 #include <cuda.h>
 
-#include <type_traits>
-
 #include "device/index_map.h"
 #include "device/pipeline.cuh"
 #include "device/shared_memory.cuh"

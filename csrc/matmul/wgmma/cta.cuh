@@ -2,8 +2,6 @@
 #pragma once
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
-#include "device/ptx/warpgroup.cuh"
-#include "device/warp.cuh"
 #include "matmul/wgmma/arguments.cuh"
 
 namespace xgemm::matmul::wgmma_detail {

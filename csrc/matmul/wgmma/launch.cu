@@ -1,7 +1,4 @@
-#include <algorithm>
-
 #include "device/launch.h"
-#include "matmul/fp16_split/passes.h"
 #include "matmul/launch.h"
 #include "matmul/operand_map.h"
 #include "matmul/wgmma/launch.h"

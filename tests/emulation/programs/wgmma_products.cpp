@@ -3,7 +3,7 @@
 // epilogues; each tile; K split in registers, over a cluster and through memory; multicast;
 // narrower tiles; C^T; gated products; prepared weights. Plans that promise the same bits must give them.
 #include "device/integer.h"
-#include "matmul/fp16_split/passes.h"
+#include "matmul/launch.h"
 #include "matmul/plan/plan.h"
 #include "matmul/wgmma/launch.h"
 #include "random_product.h"
