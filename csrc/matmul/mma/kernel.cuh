@@ -197,38 +197,36 @@ __global__ void __launch_bounds__(mma_detail::Shape<T, kTile, kAlongKA, kAlongKB
     store.any(sums);
 }
 
-template <class T, MmaTile kTile, bool kAlongKA, bool kAlongKB, bool kUnaligned>
-void launch_mma_kernel(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream) {
-  using Shape = mma_detail::Shape<T, kTile, kAlongKA, kAlongKB, kUnaligned>;
-  constexpr auto kGemm = mma_gemm<T, kTile, kAlongKA, kAlongKB, kUnaligned>;
-  allow_shared<kGemm, Shape::shared_bytes(Shape::kStages)>();
-  const std::int64_t columns = ceil_div(p.n, Shape::kInfo.columns), tiles = ceil_div(p.m, Shape::kInfo.rows) * columns;
-  const int slots = static_cast<int>(std::min<std::int64_t>(Shape::kStages, plan.split_blocks));
-  const MmaArguments args{.problem = p,
-                          .bytes_a = plan.bytes_a,
-                          .bytes_b = plan.bytes_b,
-                          .plain = has_plain_epilogue(p),
-                          .slots = slots,
-                          .columns = static_cast<unsigned>(columns),
-                          .tiles = static_cast<unsigned>(tiles),
-                          .split_blocks = static_cast<int>(plan.split_blocks),
-                          .meetings = static_cast<Meeting*>(counters),
-                          .partials = partials};
-  enqueue(kGemm,
-          {.blocks = {static_cast<unsigned>(tiles * p.batches), static_cast<unsigned>(plan.splits)},
-           .threads = Shape::kThreads,
-           .shared_bytes = static_cast<std::size_t>(Shape::shared_bytes(slots)),
-           .early = true},
-          stream, args);
-}
-
 template <class T, MmaTile kTile>
 void launch_mma_tile(const Problem& p, const MmaPlan& plan, void* counters, float* partials, cudaStream_t stream) {
+  constexpr MmaGeometry kInfo = geometry(kTile);
+  const std::int64_t columns = ceil_div(p.n, kInfo.columns), tiles = ceil_div(p.m, kInfo.rows) * columns;
+  MmaArguments args{.problem = p,
+                    .bytes_a = plan.bytes_a,
+                    .bytes_b = plan.bytes_b,
+                    .plain = has_plain_epilogue(p),
+                    .slots = 0,
+                    .columns = static_cast<unsigned>(columns),
+                    .tiles = static_cast<unsigned>(tiles),
+                    .split_blocks = static_cast<int>(plan.split_blocks),
+                    .meetings = static_cast<Meeting*>(counters),
+                    .partials = partials};
+  const auto launch = [&]<bool kAlongKA, bool kAlongKB, bool kUnaligned>() {
+    using Shape = mma_detail::Shape<T, kTile, kAlongKA, kAlongKB, kUnaligned>;
+    constexpr auto kGemm = mma_gemm<T, kTile, kAlongKA, kAlongKB, kUnaligned>;
+    allow_shared<kGemm, Shape::shared_bytes(Shape::kStages)>();
+    args.slots = static_cast<int>(std::min<std::int64_t>(Shape::kStages, plan.split_blocks));
+    enqueue(kGemm,
+            {.blocks = {static_cast<unsigned>(tiles * p.batches), static_cast<unsigned>(plan.splits)},
+             .threads = Shape::kThreads,
+             .shared_bytes = static_cast<std::size_t>(Shape::shared_bytes(args.slots)),
+             .early = true},
+            stream, args);
+  };
   dispatch_flags(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
     if constexpr (!is_tf32(kTile))  // of fp32 one kernel for both: few instantiations
-      if (!plan.is_unaligned())
-        return launch_mma_kernel<T, kTile, kAlongKA, kAlongKB, false>(p, plan, counters, partials, stream);
-    launch_mma_kernel<T, kTile, kAlongKA, kAlongKB, true>(p, plan, counters, partials, stream);
+      if (!plan.is_unaligned()) return launch.template operator()<kAlongKA, kAlongKB, false>();
+    launch.template operator()<kAlongKA, kAlongKB, true>();
   });
 }
 

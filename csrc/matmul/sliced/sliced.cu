@@ -267,31 +267,23 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
 #endif
 }
 
-namespace {
-
-template <SlicedTile kSliced, bool kAlongKA, bool kAlongKB>
-void launch(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
-  using Shape = sliced::Shape<kSliced, kAlongKA, kAlongKB>;
+void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
   const SlicedArguments args{.problem = p,
                              .a_vectors = has_vectors(p, lines_of_a(p), 4),
                              .b_vectors = has_vectors(p, lines_of_b(p), 4),
                              .plain = has_plain_epilogue(p) && !p.bias.data,
                              .apart = plan.apart,
                              .splits = static_cast<int>(plan.splits),
-                             .columns = static_cast<unsigned>(ceil_div(p.n, Shape::kTile.n)),
+                             .columns = static_cast<unsigned>(ceil_div(p.n, info(plan.tile).n)),
                              .tiles = static_cast<unsigned>(plan.tiles / p.batches),
                              .all_tiles = static_cast<unsigned>(plan.tiles)};
   const std::int64_t ctas = plan.apart ? ceil_div(plan.tiles, sliced::kWarps) : plan.tiles * plan.splits;
-  enqueue_with_shared<sliced_gemm<kSliced, kAlongKA, kAlongKB>, Shape::kBytes>(early_grid(ctas, sliced::kThreads, args.splits),
-                                                                               stream, args);
-}
-
-}  // namespace
-
-void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {
   dispatch_tile<kSlicedTiles.size() / 2>(plan.tile, [&]<SlicedTile kTile>() {
-    dispatch_flags(a_along_k(p), b_along_k(p),
-                   [&]<bool kAlongKA, bool kAlongKB>() { launch<kTile, kAlongKA, kAlongKB>(p, plan, stream); });
+    dispatch_flags(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
+      constexpr int kBytes = sliced::Shape<kTile, kAlongKA, kAlongKB>::kBytes;
+      enqueue_with_shared<sliced_gemm<kTile, kAlongKA, kAlongKB>, kBytes>(early_grid(ctas, sliced::kThreads, args.splits), stream,
+                                                                          args);
+    });
   });
 }
 
