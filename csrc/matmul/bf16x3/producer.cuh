@@ -90,8 +90,9 @@ struct SplitterA {
   const int unit_row = g.a_along_k ? thread / 16 * 4 : (thread % 4 + thread / 64 * 4) * 4,
             unit_k = g.a_along_k ? thread % 16 * 4 : (thread / 4 % 8 + thread / 32 % 2 * 8) * 4,
             rounds = (kUnits - thread + kProducers - 1) / kProducers;
-  const std::int64_t inner_stride = g.a_along_k ? g.problem.a.col_stride : g.problem.a.row_stride,  // of a unit's four copies of
-      outer_stride = g.a_along_k ? g.problem.a.row_stride : g.problem.a.col_stride;                 // four elements: contiguous
+  // Of a unit's four copies of four elements: inner is contiguous.
+  const std::int64_t inner_stride = g.a_along_k ? g.problem.a.col_stride : g.problem.a.row_stride,
+                     outer_stride = g.a_along_k ? g.problem.a.row_stride : g.problem.a.col_stride;
   const float* const nowhere = static_cast<const float*>(g.problem.a.data);
   Scheduler<kConfig> work{g, shared.fallback};
   const float* from = nowhere;

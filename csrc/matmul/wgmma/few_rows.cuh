@@ -62,11 +62,11 @@ struct FewRowsShared {
 template <class Shape>
 struct FewRowsWork {
   const FewRowsArguments& f;
-  const int size = f.multicast ? 2 : f.g.k.cluster_splits, k = static_cast<int>(f.g.problem.k);  ///< CTAs of a cluster
+  const int size = f.multicast ? 2 : f.g.k.cluster_splits, depth = static_cast<int>(f.g.problem.k);  ///< size: of a cluster
   const int step = static_cast<int>(gridDim.x) / size, first = static_cast<int>(blockIdx.x) / size;
   const int rank = static_cast<int>(blockIdx.x) - first * size, split = f.multicast ? 0 : rank;
   const int begin = split * f.g.k.split_blocks * kWgmmaTileK,
-            end = f.g.k.cluster_splits > 1 ? min(k, begin + f.g.k.split_blocks * kWgmmaTileK) : k;
+            end = f.g.k.cluster_splits > 1 ? min(depth, begin + f.g.k.split_blocks * kWgmmaTileK) : depth;
   __device__ __forceinline__ wgmma_detail::Tile locate(int index) const {
     const int tile = index / f.halves, half = f.multicast ? rank : index - tile * f.halves, batch = tile / f.g.tiles.columns;
     return {half * Shape::kRows, (tile - batch * f.g.tiles.columns) * Shape::kColumns, batch};
