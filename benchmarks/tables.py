@@ -368,7 +368,8 @@ def ladder_table(rows: list[dict]) -> str:
     found = {(row["contender"], row["case"], row["dtype"]): row for row in rows}
     peer = next(name for name in ("cublas", "torch") if name in steps)
     first = next((step for step in steps if step in FIRST), None)
-    documents = {row["contender"]: row["document"] for row in rows if row.get("document")}
+    named = {at: {row["contender"]: row[at] for row in rows if row.get(at)} for at in ("document", "elsewhere")}
+    named = {at: figures for at, figures in named.items() if figures}
     memory = "peak_bytes" in rows[0]
     resources = any("registers" in row for row in rows)
     unit = "TFLOP/s" if rows[0]["tflops"] is not None else "GB/s"
@@ -395,12 +396,12 @@ def ladder_table(rows: list[dict]) -> str:
             line.append(f"{row['peak_bytes'] / 2**20:.0f}")
         if resources:
             line += [str(row.get("registers", "")), str(row.get("blocks", ""))]
-        table.append(line + ([documents.get(step, "")] if documents else []))
+        table.append(line + [figures.get(step, "") for figures in named.values()])
     several = len({dtype for _, dtype in sizes}) > 1
     header = ["step", *(f"{case} {dtype}" if several else case for case, dtype in sizes)]
     header += [f"speed-up over {FIRST[first]}"] if first else []
     header += ["error (Frobenius)"] + (["MiB of a call"] if memory else [])
-    header += (["registers", "blocks an SM"] if resources else []) + (["document"] if documents else [])
+    header += (["registers", "blocks an SM"] if resources else []) + list(named)
     last = [size for size in sizes if size[1] == sizes[0][1]][-1]
     of_last = "speed-up and error" if first else "error and memory" if memory else "error"
     text = f"{unit}, in brackets {peer}'s time over this; hot L2; {of_last}: {last[0]} {last[1]}.\n\n"

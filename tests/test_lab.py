@@ -14,7 +14,7 @@ from benchmarks import lab as runner
 from benchmarks import results
 from tools import lab_drawings
 from torch_ext.lab import __main__ as lab_command
-from torch_ext.lab import attention, calculators, experiments, measure
+from torch_ext.lab import attention, calculators, experiments, ladders, measure
 
 lab = torch.ops.xgemm_lab
 
@@ -228,3 +228,13 @@ def test_attention_reference_is_sdpa():
         assert attention.attention_error(out, reference, scale) <= 1
         out[1, 2, 36, 5] += 0.1
         assert attention.attention_error(out, reference, scale) > 1
+
+
+def test_the_ladder_tells_the_documents_figures_from_others():
+    for file in sorted(results.RESULTS.glob("*/lab_sgemm.json")):
+        for row in torch_ext.lab.load(file):
+            wanted = ladders.SGEMM_DOCUMENT, ladders.SGEMM_STEPS
+            at_4096 = row["shape"]["n"] == 4096
+            assert [row.get(at) for at in ("document", "elsewhere")] == [
+                of.get(row["contender"]) if at_4096 else None for of in wanted
+            ]

@@ -256,8 +256,8 @@ def tiling(rows: list[Row]) -> Conclusion:
     if contracted := find(rows, contracted=True):
         text = (
             f" Contraction to multiply-adds changes {contracted['differs']:.0%} of the elements, by up to "
-            f"{contracted['worst']:.0e} (the sheet allows {EPSILON:g}); without it the bits are those of a loop in the "
-            "order of k."
+            f"{contracted['worst']:.0e} (the sheet's solution allows {EPSILON:g}); without it the bits are those of a "
+            "loop in the order of k."
         )
     return Conclusion(
         f"Tiles of 8, 16 and 32 take {us('fixed 8'):.0f}, {us('fixed 16'):.0f} and {us('fixed 32'):.0f} us of the "

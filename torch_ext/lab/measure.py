@@ -116,7 +116,8 @@ def row(
 ) -> Row:
     """One result row; `flops` and `bytes_moved` of a call become rates, `more` is kept as it is.
 
-    Of `more`, ``document`` is a document's figure for this very set-up, ``remark`` a word of ours.
+    Of `more`, ``document`` is a document's figure for this very set-up, ``elsewhere`` one that no document prints,
+    ``remark`` a word of ours.
     """
     us, quartiles = timing
     return {
