@@ -20,6 +20,7 @@ from benchmarks import (
     log_softmax,
     logsumexp,
     matmul,
+    predicted,
     scaled_masked_softmax,
     softmax,
     topk_softmax,
@@ -29,6 +30,7 @@ from benchmarks import (
 )
 from benchmarks.common.command import some_of
 from benchmarks.results import RESULTS, gpu_folder
+from torch_ext import predict
 
 # Each op's part of the budget; what one leaves over the next ones share.
 SHARES = {
@@ -111,6 +113,9 @@ def main(argv: list[str] | None = None) -> int:
     for benchmark in finished:
         if text := common.summary(benchmark):
             print(text)
+    if options.cuda and (gpu := predict.this_gpu()):
+        print("\n== predicted beside measured (python -m torch_ext --predict)")
+        print(*predicted.beside(gpu, [(benchmark.op, benchmark.rows) for benchmark in finished]), sep="\n")
     failures = [failure for benchmark in finished for failure in benchmark.failures]
     if failures:
         print(f"FAILED: {len(failures)} contenders of ours, as listed above; the first: {failures[0]}")

@@ -1,5 +1,11 @@
 """python -m torch_ext --predict: what the planner expects of cards that nobody here has."""
 
+import json
+
+import pytest
+
+from benchmarks import predicted
+from benchmarks.results import RESULTS
 from torch_ext import predict
 
 PEAK = {"A100 SXM": 312, "RTX 3090": 71, "RTX 4090": 165, "L40S": 362, "RTX 5090": 210, "B200": 2250}  # TFLOP/s of bf16
@@ -33,3 +39,17 @@ def test_the_table_has_a_column_for_each_card() -> None:
     first, names, *cases = predict.report().splitlines()
     assert "not measured" in first and all(gpu.name in names for gpu in predict.GPUS)
     assert len(cases) == len(predict.headline(predict.GPUS[0]))
+
+
+@pytest.mark.parametrize(("arch", "ops"), [(90, {"matmul", "softmax", "sum"}), (80, {"matmul", "attention"})])
+def test_predicted_beside_measured(arch: int, ops: set[str]) -> None:
+    """Each op's headline cases among the rows of an H200, whose plans the model knows."""
+    measured = [
+        (op, json.loads((RESULTS / "nvidia_h200" / f"{op}.json").read_text())["rows"])
+        for op in ("matmul", "attention", "softmax", "sum")
+    ]
+    lines = predicted.beside(predict.Gpu("H200", arch, 132, 1.98e9, 4.8e12), measured)
+    assert ops <= {line.split()[0] for line in lines} and len(lines) == len({line[:36] for line in lines})
+    if arch == 90:
+        assert {line.split()[0] for line in lines} == ops
+        assert all(0.6 < float(line.split()[-2]) < 1.7 for line in lines), lines

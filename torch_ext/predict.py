@@ -2,12 +2,14 @@
 
 Products: the predicted time of the plan that such a GPU would get. Attention: the tensor cores' rate times the share
 that the kernels reach on a Hopper GPU in the mode XGEMM_ARCH=80. Softmax and sums: their bytes at 0.9 of the bus.
-No card but Hopper's has been measured: compare, and tell us.
+No card but Hopper's has been measured: `make bench` prints both, compare and tell us.
 """
 
 from dataclasses import dataclass
 
 import torch
+
+from torch_ext._architecture import architecture
 
 DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2, "float64": 3}  # csrc/device/dtype.h
 PRECISIONS = {"highest": 0, "ieee": 1, "high": 2, "medium": 3}  # csrc/device/precision.h
@@ -37,12 +39,13 @@ GPUS = (
 
 
 def this_gpu() -> Gpu | None:
-    """The current CUDA device, or None."""
-    if not torch.cuda.is_available():
+    """The current CUDA device, as the architecture whose kernels it is given; or None."""
+    if (capability := architecture(torch.device("cuda"))) is None:
         return None
     p = torch.cuda.get_device_properties()
     bytes_per_second = 2e3 * p.memory_clock_rate * p.memory_bus_width / 8
-    return Gpu(p.name, 10 * p.major + p.minor, p.multi_processor_count, 1e3 * p.clock_rate, bytes_per_second)
+    major, minor = capability
+    return Gpu(p.name, 10 * major + minor, p.multi_processor_count, 1e3 * p.clock_rate, bytes_per_second)
 
 
 def product(gpu: Gpu, m: int, n: int, k: int, dtype: str, precision: str = "highest") -> float:
