@@ -400,6 +400,37 @@ def test_wide_heads_are_said_once() -> None:
     assert len(said) == 1
 
 
+def test_half_precision_heads_are_wide_here() -> None:
+    q = randn(1, 1, 2, 300).bfloat16()
+    with Recorder(".*scaled_dot_product.*") as calls:
+        integration.attention(layer(), q, q, q, None)
+    assert calls.counts["xgemm.attention.default"] == 1
+
+
+@pytest.mark.skipif(not hasattr(transformers, "ContinuousBatchingConfig"), reason="no such continuous batching")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="takes the GPU for a model on the CPU")
+def test_continuous_batching_under_enable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers' own, whose attention is "sdpa": a thread of its own serves the requests."""
+    from transformers.generation.continuous_batching import cache
+
+    device = torch.device("cpu")
+    monkeypatch.setattr(cache, "get_device_and_memory_breakdown", lambda: (device, 1 << 28, 0, 0))  # asks for psutil
+    model = build("llama", device)
+    model.set_attn_implementation("sdpa")
+    prompts = [torch.randint(3, 99, (n,)).tolist() for n in (5, 9, 3)]
+    greedy = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
+    expected = [model.generate(torch.tensor([p], device=device), **greedy)[0, len(p) :].tolist() for p in prompts]
+    with torch_ext.enable(device=device.type) as enabled:
+        served = model.generate_batch(
+            prompts,
+            transformers.GenerationConfig(**greedy),
+            transformers.ContinuousBatchingConfig(page_size=16, num_blocks=8, max_batch_tokens=32),
+            progress_bar=False,
+        )
+    assert [served[f"req_{i}"].generated_tokens for i in range(3)] == expected
+    assert enabled.calls["mm", "xgemm"]
+
+
 PADDINGS = {"none": None, "no": [True] * 12, "left": [False] * 2 + [True] * 10, "short": [True] * 8}
 
 

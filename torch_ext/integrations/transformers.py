@@ -166,7 +166,7 @@ def attention(
     if kwargs.get("output_attentions"):
         raise RuntimeError('xgemm attention: does not return weights, got output_attentions=True; use "eager"')
     if kwargs.get("cache") is not None:
-        raise RuntimeError('xgemm attention: has no paged cache, got one; use "sdpa" for continuous batching')
+        raise RuntimeError('xgemm attention: has no paged cache, got one; use "sdpa" within torch_ext.enable()')
     for name in ("indices", "block_indices"):  # of keys that a layer has chosen, which it masks for "sdpa" only
         if kwargs.get(name) is not None:
             raise RuntimeError(f'xgemm attention: has no sparse attention, got {name}; use "sdpa"')
