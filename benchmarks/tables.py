@@ -28,6 +28,7 @@ OPS = [
 ]
 RANDOM_SHAPES = "random_shapes"  # every op, on shapes that a seed draws
 BATCH_INVARIANT = "batch_invariant"  # the mode beside the default
+PORTABLE = [f"{op}_arch80" for op in ("matmul", "attention")]  # measured in the mode XGEMM_ARCH=80
 ENABLED_MODE = "xgemm_enabled"  # torch's call in the mode, within torch_ext.enable()
 OTHER_MODE = (
     "batch_invariant_ops"  # another library's mode: https://github.com/thinking-machines-lab/batch_invariant_ops
@@ -94,7 +95,7 @@ class Results:
                 continue
             if of is not None and of not in row.get("groups", ()):
                 continue
-            cold = op not in COMPUTE or of in COLD_GROUPS
+            cold = op.removesuffix("_arch80") not in COMPUTE or of in COLD_GROUPS
             key = row["case"], row["dtype"], row["mode"]
             if key not in best or preference(cold, row) < preference(cold, next(iter(best[key].values()))):
                 best[key] = group
@@ -255,6 +256,24 @@ def batch_invariant_table(results: Results) -> str:
         f"{OTHER_MODE}: geomean",
     ]
     return f"{provenance(document)}\n\n{markdown(heads, table)}" if table else ""
+
+
+def portable_table(results: Results) -> str:
+    """A line a group of cases and dtype of what a Hopper GPU measured in the mode XGEMM_ARCH=80; cuDNN is no peer."""
+    table = []
+    for op in PORTABLE:
+        document = results.documents.get(op, {"rows": []})
+        for name in dict.fromkeys(name for row in document["rows"] for name in row["groups"]):
+            for dtype, mode in dict.fromkeys((row["dtype"], row["mode"]) for row in document["rows"]):
+                groups = [
+                    {peer: row for peer, row in group.items() if peer != "sdpa_cudnn"}
+                    for group in results.groups(op, dtype, mode, of=name)
+                ]
+                if groups := [group for group in groups if best_peer(group)]:
+                    what = f"{op.removesuffix('_arch80')}, {name}"
+                    table.append([what, f"{dtype} {mode or ''}".strip(), *ratio_cells(groups)])
+    documents = [results.documents[op] for op in PORTABLE if op in results.documents]
+    return f"{provenance(*documents)}.\n\n{markdown(['group', 'dtype', *RATIO_HEADS], table)}" if table else ""
 
 
 def fifth_percentile(values: list[float]) -> float:

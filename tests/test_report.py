@@ -135,3 +135,15 @@ def test_readmes_first_sentence_is_true() -> None:
     assert f"{ratio:.1f} times as fast as cuBLAS's on a chosen list of {len(shown)} cases" in sentence
     assert f"error in {better} of them" in sentence
     assert "1.5 on random shapes" in sentence  # docs/results.md says 1.51
+
+
+def test_other_gpus_kernels_have_no_peer_that_only_hopper_has() -> None:
+    """cuDNN's attention is Hopper's own; torch's other backends and cuBLAS are what the table is about."""
+    times = {"xgemm": 10.0, "sdpa_cudnn": 5.0, "sdpa_flash": 20.0, "sdpa_efficient": 30.0}
+    rows = [example_row("1024x1024x1024", name, us, mode=None, groups=["prefill"]) for name, us in times.items()]
+    document = {"op": "attention", "gpu": "NVIDIA H200", "date": "2026-11-21T10:00:00Z", "commit": "abc", "rows": rows}
+    document |= {"versions": {"torch": "2.11", "cuda": "13.0", "driver": "580"}, "clocks_mhz": [1700, 1980]}
+    document |= {"sources": {"paths": ["csrc/device"], "sha256": "0" * 16}}
+    text = tables.portable_table(tables.Results(COMMITTED, {"attention_arch80": document}))
+    assert "| attention, prefill | float32 | 1 | 2.00 | 2.00 | 0 | 2.00: 1024x1024x1024 |" in text
+    assert tables.portable_table(tables.Results(COMMITTED, {})) == ""
