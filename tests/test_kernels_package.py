@@ -48,6 +48,13 @@ for name, args in {
 }.items():
     same(getattr(xgemm, name)(*args), getattr(torch_ext, name)(*args))
 same(xgemm.flash_attn_func(q, q, q, causal=True), torch_ext.flash_attn.flash_attn_func(q, q, q, causal=True))
+ends = torch.tensor([0, 7, 9, 18], dtype=torch.int32)
+for name, args in {
+    "flash_attn_varlen_func": (*[q.flatten(0, 1)] * 3, ends, ends, 9, 9),
+    "flash_attn_with_kvcache": (q[:, :1], q, q, q[:, :1], q[:, :1], None, None, ends[1:3] - 4),
+}.items():
+    same(getattr(xgemm, name)(*args), getattr(torch_ext.flash_attn, name)(*args))
+assert set(torch_ext.flash_attn.__all__) <= set(xgemm.__all__)
 
 layer = torch.nn.Linear(8, 5)
 with torch.no_grad():

@@ -18,6 +18,7 @@ masking_utils = pytest.importorskip("transformers.masking_utils")
 
 import torch_ext  # noqa: E402
 from tools import transformers_sweep as sweep  # noqa: E402
+from torch_ext import flash_attn  # noqa: E402
 from torch_ext.integrations import transformers as integration  # noqa: E402
 
 integration.register()
@@ -409,18 +410,27 @@ def test_half_precision_heads_are_wide_here() -> None:
 
 @pytest.mark.skipif(not hasattr(transformers, "ContinuousBatchingConfig"), reason="no such continuous batching")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="takes the GPU for a model on the CPU")
-def test_continuous_batching_under_enable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers' own, whose attention is "sdpa": a thread of its own serves the requests."""
+@pytest.mark.parametrize("implementation", ["sdpa", "xgemm/flash"])
+def test_continuous_batching(implementation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers' own, in a thread of its own: "sdpa" under enable(), and FlashAttention's functions as those of a
+    repository that `kernels` has loaded."""
+    from transformers import modeling_flash_attention_utils as flash
     from transformers.generation.continuous_batching import cache
+    from transformers.integrations.flash_attention import flash_attention_forward
 
-    device = torch.device("cpu")
+    functions = ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache")
+    loaded = (*(getattr(flash_attn, name) for name in functions), flash._pad_input, flash._unpad_input)
+    monkeypatch.setattr(flash, "_lazy_imports", lambda *_, **__: loaded)
+    monkeypatch.setattr(flash, "_loaded_implementation", None)
+    transformers.AttentionInterface.register("xgemm/flash", flash_attention_forward)
     monkeypatch.setattr(cache, "get_device_and_memory_breakdown", lambda: (device, 1 << 28, 0, 0))  # asks for psutil
+    device = torch.device("cpu")
     model = build("llama", device)
-    model.set_attn_implementation("sdpa")
     prompts = [torch.randint(3, 99, (n,)).tolist() for n in (5, 9, 3)]
     greedy = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
-    expected = [model.generate(torch.tensor([p], device=device), **greedy)[0, len(p) :].tolist() for p in prompts]
-    with torch_ext.enable(device=device.type) as enabled:
+    expected = [model.generate(torch.tensor([p]), **greedy)[0, len(p) :].tolist() for p in prompts]
+    model.config._attn_implementation = implementation
+    with torch_ext.enable(device="cpu") as enabled:
         served = model.generate_batch(
             prompts,
             transformers.GenerationConfig(**greedy),

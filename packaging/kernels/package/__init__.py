@@ -6,7 +6,15 @@ _load.load()
 
 from . import autocast, autograd, fake, layers, vmap  # noqa: E402, F401  (they register with the dispatcher)
 from ._mode import batch_invariant, is_batch_invariant, set_batch_invariant  # noqa: E402
-from .flash_attn import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func  # noqa: E402
+from .flash_attn import (  # noqa: E402
+    flash_attn_func,
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+    flash_attn_with_kvcache,
+)
 from .functional import (  # noqa: E402
     addmm,
     amax,
@@ -14,6 +22,8 @@ from .functional import (  # noqa: E402
     argmax,
     argmin,
     attention,
+    attention_varlen,
+    attention_with_cache,
     cross_entropy,
     gated_linear,
     linear,
@@ -35,11 +45,17 @@ __all__ = [
     "argmax",
     "argmin",
     "attention",
+    "attention_varlen",
+    "attention_with_cache",
     "batch_invariant",
     "cross_entropy",
     "flash_attn_func",
     "flash_attn_kvpacked_func",
     "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
     "gated_linear",
     "is_batch_invariant",
     "layers",
