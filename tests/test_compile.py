@@ -12,6 +12,7 @@ from calls import CALLS, Call, name
 from common import randn, sliced, transposed, tuple_of
 from named import OPERATORS, cases_of, make
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import torch_ext
 
@@ -273,6 +274,21 @@ def test_sizes_that_are_not_known_while_tracing() -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         compiled = torch.compile(chosen_rows, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(x, keep, w), chosen_rows(x, keep, w))
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_no_fake_needs_the_value_of_a_size(op: str) -> None:
+    """Sizes over 1 are unknown: those of one value are one unknown, then each is its own."""
+    for (shapes, options), alike in itertools.product(cases_of(op), (True, False)):
+        env, sizes, inputs = ShapeEnv(), {}, {}
+        with FakeTensorMode(shape_env=env):
+            for argument, shape in shapes.items():
+                keys = [n if alike or n < 2 else (argument, i) for i, n in enumerate(shape)]
+                for key in keys:
+                    sizes.setdefault(key, key if key in (0, 1) else env.create_unbacked_symint())
+                dtype = make(argument, shape, torch.float32, "cpu").dtype
+                inputs[argument] = torch.empty([sizes[key] for key in keys], dtype=dtype)
+            getattr(torch.ops.xgemm, op)(**inputs, **options)
 
 
 @torch.no_grad()

@@ -345,8 +345,7 @@ def _rows(op, query, key, value, *, attn_mask=None, enable_gqa=False, sinks=None
             ranks = f"query and {name} of shape (..., heads, length, head size) with enable_gqa"
             _check(query.dim() >= 3 and t.dim() >= 3, op, ranks, query, t)
             heads, ours = query.shape[-3], shape[-1]
-            groups = f"the number of query heads to be a multiple of {name} heads with enable_gqa"
-            _check(heads == ours or (ours > 0 and heads % ours == 0), op, groups, heads, ours)
+            _check_groups(op, f"{name} heads with enable_gqa", heads, ours)
             shape[-1] = heads
         expected = f"query and {name} with dims that broadcast (enable_gqa=True when query heads share {name} heads)"
         batch = _broadcast(batch, shape, op, expected, query, t)
@@ -358,6 +357,12 @@ def _rows(op, query, key, value, *, attn_mask=None, enable_gqa=False, sinks=None
         _check(sinks.dtype in dtypes, op, f"sinks of dtype float32 or query's {_text(query.dtype)}", sinks.dtype)
         _expands(op, "sinks", sinks, "", batch)
     return [*batch, sq]
+
+
+def _check_groups(op: str, what: str, heads: int, shared: int) -> None:
+    """Without a branch, since the numbers of heads may be unknown."""
+    divides = heads == heads // torch.sym_max(shared, 1) * shared
+    _check(divides, op, f"the number of query heads to be a multiple of {what}", heads, shared)
 
 
 def _heads_beside(query: Tensor) -> bool:
@@ -428,8 +433,7 @@ def _check_sequences(
         _check(size <= MAX_HEAD_SIZE, op, f"head sizes up to {MAX_HEAD_SIZE}", size)
     for x, y in zip(key.shape[:-1], value.shape[:-1], strict=True):
         _check(x == y, op, f"{names[0]} and {names[1]} of one shape but for the head size", key, value)
-    groups = f"the number of query heads to be a multiple of {names[0]} heads"
-    _check(heads == shared or (shared > 0 and heads % shared == 0), op, groups, heads, shared)
+    _check_groups(op, f"{names[0]} heads", heads, shared)
     if sinks is not None:
         dtypes = (torch.float32, query.dtype)
         _check(sinks.dtype in dtypes, op, f"sinks of dtype float32 or query's {_text(query.dtype)}", sinks.dtype)
