@@ -118,12 +118,18 @@ def test_ensemble_of_modules() -> None:
         (lambda x: torch_ext.matmul(x, x), r"expected a's last dim to equal b's second-to-last dim.*\[2, 4\]"),
         (lambda x: torch_ext.matmul(x[0, 0], x), r"expected a and b with at least 1 dim"),
         (lambda x: torch_ext.linear(x, x, x[:, 0], activation="swish"), "^xgemm::linear: expected activation to be"),
+        (lambda x: torch_ext.gated_linear(x, x, x, activation="swish"), "xgemm::gated_linear: expected activation to"),
         (lambda x: torch_ext.addmm(x[0], x, x), r"expected mat1's last dim to equal mat2's first dim"),
     ],
 )
 def test_errors_speak_of_one_element(call, error: str) -> None:
     with pytest.raises((RuntimeError, IndexError, ValueError), match=error):
         torch.vmap(call)(randn(3, 2, 4))
+
+
+def test_an_unknown_reduction_under_autocast() -> None:
+    with torch.autocast("cpu"), pytest.raises(ValueError, match="xgemm::cross_entropy: expected reduction to be none"):
+        torch.vmap(lambda x: torch_ext.cross_entropy(x, torch.tensor([0, 1]), reduction="max"))(randn(3, 2, 4))
 
 
 @pytest.mark.parametrize("softmax", [torch_ext.softmax, torch.ops.xgemm.softmax])

@@ -95,6 +95,7 @@ def _linear(
     weight: _Operand,
     bias: _Operand | None = None,
     *,
+    op: str = "linear",
     prepared: _Operand | None = None,
     activation: str = "none",
     residual: _Operand | None = None,
@@ -102,11 +103,11 @@ def _linear(
 ) -> Tensor:
     rank = input.rank + weight.rank - 2  # of the result
     if activation not in _ACTIVATIONS:
-        raise RuntimeError(f'xgemm::linear: expected activation to be {_ONE_OF}, got "{activation}"')
+        raise RuntimeError(f'xgemm::{op}: expected activation to be {_ONE_OF}, got "{activation}"')
     if input.batched and not _any_batched(weight, prepared, bias):
         added = None if residual is None else residual.front(rank)
-        op, copy = (_ops.linear, ()) if prepared is None else (_ops.linear_prepared, (prepared.x,))
-        return op(input.x, weight.x, *copy, _plain(bias), activation=activation, residual=added, **options)
+        fused, copy = (_ops.linear, ()) if prepared is None else (_ops.linear_prepared, (prepared.x,))
+        return fused(input.x, weight.x, *copy, _plain(bias), activation=activation, residual=added, **options)
     y = _matmul(input, _Operand(weight.x.mT if weight.rank > 1 else weight.x, weight.batched), **options)
     y = y if bias is None else y + bias.front(rank).to(y.dtype)
     y = _ACTIVATIONS[activation](y)
@@ -116,7 +117,7 @@ def _linear(
 def _linear_prepared(input: _Operand, weight: _Operand, prepared: _Operand, *args, **kwargs) -> Tensor:
     if prepared.batched and not _any_batched(input, weight):
         input = _Operand(input.expanded(_size(prepared)), True)
-    return _linear(input, weight, *args, prepared=prepared, **kwargs)
+    return _linear(input, weight, *args, op="linear_prepared", prepared=prepared, **kwargs)
 
 
 def _prepare(weight: _Operand, **options) -> Tensor:
@@ -136,7 +137,7 @@ def _gated_linear(
     others = (weight_gate, weight_up, bias_gate, bias_up)
     if not _any_batched(*others):
         return _ops.gated_linear(input.x, *map(_plain, others), activation=activation, **options)
-    gate = _linear(input, weight_gate, bias_gate, activation=activation, **options)
+    gate = _linear(input, weight_gate, bias_gate, op="gated_linear", activation=activation, **options)
     return gate * _linear(input, weight_up, bias_up, **options)
 
 
@@ -191,6 +192,8 @@ def _scaled_masked_softmax(input: _Operand, mask: _Operand | None = None, scale:
 def _cross_entropy(
     input: _Operand, target: _Operand, *, ignore_index: int = -100, reduction: str = "mean", **options
 ) -> Tensor:
+    if reduction not in ("none", "mean", "sum"):  # under autocast the fake has not checked it
+        raise RuntimeError(f'xgemm::cross_entropy: expected reduction to be none, mean or sum, got "{reduction}"')
     size = _size(input, target)
     x, classes = input.expanded(size), target.expanded(size)
     if input.rank > 1:  # (batch, N, C, ...): one long N
