@@ -264,6 +264,7 @@ def test_caches(device: torch.device, new: int, options: dict) -> None:
         (fa2, "with_kvcache", {"k": torch.ones(1)}, ValueError, "expected cache_seqlens with k, got None"),
         (fa3, "with_kvcache", {"cu_seqlens_k_new": torch.ones(1)}, NotImplementedError, "has no cu_seqlens_k_new"),
         (fa3, "with_kvcache", {"cu_seqlens_q": torch.ones(1)}, ValueError, "expected max_seqlen_q with cu_seqlens_q"),
+        (fa3, "with_kvcache", {name: torch.ones(1) for name in ("v", "cu_seqlens_q")}, NotImplementedError, "appends"),
     ],
     ids=str,
 )

@@ -184,7 +184,7 @@ def flash_attn_with_kvcache(
         As q, contiguous; with return_softmax_lse also (B, H, Sq) or (H, total q), the log-sum-exp.
 
     Raises:
-        NotImplementedError: k with packed queries, cu_seqlens_k_new, qv, descales, an attention_chunk; and what that
+        NotImplementedError: k or v with packed queries, cu_seqlens_k_new, qv, descales, attention_chunk; and what that
             function refuses.
         ValueError, RuntimeError: as that function.
     """
@@ -208,8 +208,9 @@ def flash_attn_with_kvcache(
             q, k_cache, v_cache, k, v, lengths, page_table, *options, return_softmax_lse
         )
     else:
-        if k is not None:
-            raise NotImplementedError(f"{op}: appends nothing for packed queries, got k with cu_seqlens_q")
+        for name, new in (("k", k), ("v", v)):
+            if new is not None:
+                raise NotImplementedError(f"{op}: appends nothing for packed queries, got {name} with cu_seqlens_q")
         if max_seqlen_q is None:
             raise ValueError(f"{op}: expected max_seqlen_q with cu_seqlens_q, got None")
         if page_table is None:  # each sequence's cache is its one page
