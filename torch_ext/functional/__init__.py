@@ -1,7 +1,8 @@
 """The operators as documented functions: torch's names, argument order and semantics where torch has the op.
 
 Every function takes dense tensors of any strides on the CPU (ATen computes) or on a CUDA device (xgemm's kernels
-compute, on the current stream) and returns a new contiguous tensor on the same device. Common to all:
+compute, on the current stream) and returns a new tensor on the same device, contiguous unless it says otherwise. Common
+to all:
 
 Forward only
     With grad mode on, an input that requires grad is a RuntimeError: call under ``torch.no_grad()`` or

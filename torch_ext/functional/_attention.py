@@ -98,8 +98,9 @@ def attention(
         return_lse: also return the natural log-sum-exp of each row's scaled and masked scores, its sink among them.
 
     Returns:
-        (..., H, Sq, Dv) of the query's dtype; a row whose keys are all masked is 0. With return_lse a tuple of that and
-        (..., H, Sq) in float32 (float64 for float64 inputs), -inf for such a row.
+        (..., H, Sq, Dv) of the query's dtype; a row whose keys are all masked is 0. It is contiguous, or lies in memory
+        as (..., Sq, H, Dv) where the query does. With return_lse a tuple of that and (..., H, Sq) in float32 (float64
+        for float64 inputs), -inf for such a row.
 
     Raises:
         RuntimeError: shapes that do not fit, a head size over 576, a scale or softcap that is not finite, also in

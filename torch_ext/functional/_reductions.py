@@ -56,7 +56,7 @@ def mean(
     """Arithmetic mean over dims, the semantics of :func:`torch.mean`.
 
     Args:
-        input: any shape, floating; integers with a floating `dtype`.
+        input: any shape, floating; integers and bool with a floating `dtype`.
         dim, keepdim, dtype: as in :func:`sum`.
 
     Returns:
@@ -145,11 +145,11 @@ def logsumexp(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bo
     """``log(sum(exp(input)))`` over dims without overflow, the semantics of :func:`torch.logsumexp`.
 
     Args:
-        input: any shape; floating or integer.
+        input: any shape; floating, integer or bool.
         dim, keepdim: as in :func:`sum`.
 
     Returns:
-        The input's dtype (float32 for integers); -inf where no element is summed.
+        The input's dtype (float32 for integers and bool); -inf where no element is summed.
 
     Raises:
         IndexError: a dim out of range.

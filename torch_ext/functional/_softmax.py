@@ -16,7 +16,7 @@ def softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Ten
     """``exp(input) / sum(exp(input))`` over one dim of any length, the semantics of :func:`torch.softmax`.
 
     Args:
-        input: any shape; floating, or integer with a floating `dtype`.
+        input: any shape; floating, or integer or bool with a floating `dtype`.
         dim: the dim that sums to 1.
         dtype: converts the input first and is the result's dtype.
 
@@ -77,7 +77,7 @@ def topk_softmax(
     What a mixture-of-experts router computes: :func:`torch.softmax`, :func:`torch.topk` and a division.
 
     Args:
-        input: any shape; floating, or integer with a floating `dtype`.
+        input: any shape; floating, or integer or bool with a floating `dtype`.
         k: how many, 0 to 64 and at most the size of `dim`; 1 for a 0-d input.
         dim: the dim of the softmax; fewer than 2^31 elements.
         renormalize: divide the k values by their sum, so that they sum to 1. Else they are those of the whole softmax.
