@@ -68,11 +68,12 @@ def flash_attn_func(
         RuntimeError: an input that requires grad in grad mode; fp8; and what :func:`torch_ext.attention` raises.
     """
     op = "flash_attn_func"
-    check_fa3(op, fa3)
+    check_fa3(op, **fa3)
     _check_fa2(op, dropout_p, softmax_scale, alibi_slopes)
-    output, logsumexp = attend(op, q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs)
-    if logsumexp is None:
-        return output
+    results = attend(op, q, k, v, options_of(softmax_scale, causal, window_size, softcap, return_attn_probs))
+    if not return_attn_probs:
+        return results
+    output, logsumexp = results
     if _rows_without_keys(q.shape[1], k.shape[1], causal, window_size):
         logsumexp = _as_fa2(logsumexp)
     return output, logsumexp, q.new_empty(0)
@@ -100,17 +101,8 @@ def flash_attn_kvpacked_func(
     """
     if kv.dim() != 5 or kv.shape[2] != 2:
         raise ValueError(f"flash_attn_kvpacked_func: expected kv of shape (B, S, 2, H, D), got {list(kv.shape)}")
-    return flash_attn_func(
-        q,
-        *kv.unbind(2),
-        dropout_p=dropout_p,
-        softmax_scale=softmax_scale,
-        causal=causal,
-        window_size=window_size,
-        softcap=softcap,
-        alibi_slopes=alibi_slopes,
-        return_attn_probs=return_attn_probs,
-    )
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+    return flash_attn_func(q, *kv.unbind(2), *options)
 
 
 def flash_attn_qkvpacked_func(
@@ -136,20 +128,8 @@ def flash_attn_qkvpacked_func(
     Raises:
         ValueError: qkv of another shape; and what :func:`flash_attn_func` raises.
     """
-    q, k, v = unpacked(qkv, num_heads_q)
-    return flash_attn_func(
-        q,
-        k,
-        v,
-        dropout_p=dropout_p,
-        softmax_scale=softmax_scale,
-        causal=causal,
-        window_size=window_size,
-        softcap=softcap,
-        alibi_slopes=alibi_slopes,
-        return_attn_probs=return_attn_probs,
-        **fa3,
-    )
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+    return flash_attn_func(*unpacked(qkv, num_heads_q), *options, **fa3)
 
 
 def flash_attn_varlen_func(
@@ -193,13 +173,14 @@ def flash_attn_varlen_func(
     op = "flash_attn_varlen_func"
     seqused_k, seqused_q = fa3.pop("seqused_k", None), fa3.pop("seqused_q", None)
     check_absent(op, seqused_q=seqused_q)
-    check_fa3(op, fa3)
+    check_fa3(op, **fa3)
     _check_fa2(op, dropout_p, softmax_scale, alibi_slopes)
+    if block_table is not None and seqused_k is None and cu_seqlens_k is not None:
+        seqused_k = cu_seqlens_k.diff()
     offsets = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    output, logsumexp = attend_packed(
-        q, k, v, *offsets, softmax_scale, causal, window_size, softcap, seqused_k, block_table, return_attn_probs
-    )
-    return output if logsumexp is None else (output, _as_fa2(logsumexp), q.new_empty(0))
+    options = options_of(softmax_scale, causal, window_size, softcap, return_attn_probs)
+    results = attention_varlen(q, k, v, *offsets, seqused_k=seqused_k, block_table=block_table, **options)
+    return (results[0], _as_fa2(results[1]), q.new_empty(0)) if return_attn_probs else results
 
 
 def flash_attn_varlen_kvpacked_func(
@@ -295,109 +276,29 @@ def flash_attn_with_kvcache(
         alibi_slopes=alibi_slopes,
     )
     lengths = cache_lengths(op, q.shape[0], k_cache, k, cache_seqlens, block_table)
-    output, logsumexp = attend_with_cache(
-        q, k_cache, v_cache, k, v, lengths, block_table, softmax_scale, causal, window_size, softcap, return_softmax_lse
-    )
-    return output if logsumexp is None else (output, _as_fa2(logsumexp))
+    options = options_of(softmax_scale, causal, window_size, softcap, return_softmax_lse)
+    results = attention_with_cache(q, k_cache, v_cache, lengths, key=k, value=v, block_table=block_table, **options)
+    return (results[0], _as_fa2(results[1])) if return_softmax_lse else results
 
 
-def attend(
-    op: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scale: float | None,
-    causal: bool,
-    window_size: Sequence[int],
-    softcap: float,
-    return_lse: bool,
-) -> tuple[Tensor, Tensor | None]:
+def options_of(
+    scale: float | None, causal: bool, window_size: Sequence[int], softcap: float, return_lse: bool
+) -> dict[str, object]:
+    """The same by torch_ext's names."""
+    window = [max(-1, size) for size in window_size]
+    return {"scale": scale, "is_causal": causal, "window": window, "softcap": softcap, "return_lse": return_lse}
+
+
+def attend(op: str, q: Tensor, k: Tensor, v: Tensor, options: dict) -> Tensor | tuple[Tensor, Tensor]:
     """The output and, if asked for, the log-sum-exp: -inf for a query that sees no key."""
     for name, t in (("q", q), ("k", k), ("v", v)):
         if t.dim() != 4:
             raise ValueError(f"{op}: expected {name} of shape (B, S, H, D), got {list(t.shape)}")
-    results = attention(
-        *(t.transpose(1, 2) for t in (q, k, v)),
-        is_causal=causal,
-        scale=scale,
-        enable_gqa=True,
-        causal_alignment="bottom_right",
-        window=_window(window_size),
-        softcap=softcap,
-        return_lse=return_lse,
-    )
-    output, logsumexp = results if return_lse else (results, None)
-    return output.transpose(1, 2).contiguous(), logsumexp
-
-
-def attend_packed(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor | None,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    scale: float | None,
-    causal: bool,
-    window_size: Sequence[int],
-    softcap: float,
-    seqused_k: Tensor | None,
-    block_table: Tensor | None,
-    return_lse: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """The output and, if asked for, the log-sum-exp: -inf for a query that sees no key."""
-    if block_table is not None and seqused_k is None and cu_seqlens_k is not None:
-        seqused_k = cu_seqlens_k.diff()
-    results = attention_varlen(
-        q,
-        k,
-        v,
-        cu_seqlens_q,
-        cu_seqlens_k,
-        max_seqlen_q,
-        max_seqlen_k,
-        scale=scale,
-        is_causal=causal,
-        window=_window(window_size),
-        softcap=softcap,
-        seqused_k=seqused_k,
-        block_table=block_table,
-        return_lse=return_lse,
-    )
-    return results if return_lse else (results, None)
-
-
-def attend_with_cache(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    k: Tensor | None,
-    v: Tensor | None,
-    lengths: Tensor,
-    block_table: Tensor | None,
-    scale: float | None,
-    causal: bool,
-    window_size: Sequence[int],
-    softcap: float,
-    return_lse: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """The output and, if asked for, the log-sum-exp: -inf for a query that sees no key."""
-    results = attention_with_cache(
-        q,
-        k_cache,
-        v_cache,
-        lengths,
-        key=k,
-        value=v,
-        block_table=block_table,
-        scale=scale,
-        is_causal=causal,
-        window=_window(window_size),
-        softcap=softcap,
-        return_lse=return_lse,
-    )
-    return results if return_lse else (results, None)
+    heads_first = (t.transpose(1, 2) for t in (q, k, v))
+    results = attention(*heads_first, enable_gqa=True, causal_alignment="bottom_right", **options)
+    if not options["return_lse"]:
+        return results.transpose(1, 2).contiguous()
+    return results[0].transpose(1, 2).contiguous(), results[1]
 
 
 def cache_lengths(
@@ -416,10 +317,6 @@ def cache_lengths(
             raise ValueError(f"{op}: expected cache_seqlens with k, got None")
         cache_seqlens = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
     return torch.full((sequences,), cache_seqlens, dtype=torch.int32, device=k_cache.device)
-
-
-def _window(window_size: Sequence[int]) -> list[int]:
-    return [max(-1, size) for size in window_size]
 
 
 def _as_fa2(logsumexp: Tensor) -> Tensor:
@@ -458,7 +355,7 @@ def check_absent(op: str, **given: object) -> None:
             raise NotImplementedError(f"{op}: has no {name}; it has to be None")
 
 
-def check_fa3(op: str, given: dict[str, object]) -> None:
+def check_fa3(op: str, /, **given: object) -> None:
     for name, value in given.items():
         if name in ("qv", "q_descale", "k_descale", "v_descale"):
             check_absent(op, **{name: value})

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torch_ext import flash_attn
+from torch_ext.flash_attn import attend, cache_lengths, check_absent, check_fa3, options_of, unpacked
+from torch_ext.functional import attention_varlen, attention_with_cache
 
 __all__ = ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"]
 
@@ -43,18 +44,9 @@ def flash_attn_func(
         ValueError, RuntimeError: as that function.
     """
     op = "flash_attn_func"
-    flash_attn.check_fa3(
-        op,
-        {
-            "qv": qv,
-            "q_descale": q_descale,
-            "k_descale": k_descale,
-            "v_descale": v_descale,
-            "attention_chunk": attention_chunk,
-        },
-    )
-    output, logsumexp = flash_attn.attend(op, q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs)
-    return output if logsumexp is None else (output, logsumexp)
+    descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
+    check_fa3(op, qv=qv, **descales, attention_chunk=attention_chunk)
+    return attend(op, q, k, v, options_of(softmax_scale, causal, window_size, softcap, return_attn_probs))
 
 
 def flash_attn_qkvpacked_func(
@@ -80,19 +72,8 @@ def flash_attn_qkvpacked_func(
     Raises:
         ValueError: qkv of another shape; and what :func:`flash_attn_func` raises.
     """
-    return flash_attn_func(
-        *flash_attn.unpacked(qkv, num_heads_q),
-        softmax_scale,
-        causal,
-        None,
-        q_descale,
-        k_descale,
-        v_descale,
-        window_size,
-        attention_chunk,
-        softcap,
-        return_attn_probs=return_attn_probs,
-    )
+    options = (softmax_scale, causal, None, q_descale, k_descale, v_descale, window_size, attention_chunk, softcap)
+    return flash_attn_func(*unpacked(qkv, num_heads_q), *options, return_attn_probs=return_attn_probs)
 
 
 def flash_attn_varlen_func(
@@ -131,13 +112,11 @@ def flash_attn_varlen_func(
     """
     op = "flash_attn_varlen_func"
     descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
-    flash_attn.check_absent(op, seqused_q=seqused_q)
-    flash_attn.check_fa3(op, {"qv": qv, **descales, "attention_chunk": attention_chunk})
+    check_absent(op, seqused_q=seqused_q)
+    check_fa3(op, qv=qv, **descales, attention_chunk=attention_chunk)
     offsets = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    output, logsumexp = flash_attn.attend_packed(
-        q, k, v, *offsets, softmax_scale, causal, window_size, softcap, seqused_k, None, return_attn_probs
-    )
-    return output if logsumexp is None else (output, logsumexp)
+    options = options_of(softmax_scale, causal, window_size, softcap, return_attn_probs)
+    return attention_varlen(q, k, v, *offsets, seqused_k=seqused_k, **options)
 
 
 def flash_attn_with_kvcache(
@@ -189,7 +168,7 @@ def flash_attn_with_kvcache(
         ValueError, RuntimeError: as that function.
     """
     op = "flash_attn_with_kvcache"
-    flash_attn.check_absent(
+    check_absent(
         op,
         rotary_cos=rotary_cos,
         rotary_sin=rotary_sin,
@@ -199,24 +178,18 @@ def flash_attn_with_kvcache(
         cu_seqlens_k_new=cu_seqlens_k_new,
     )
     descales = {"q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale}
-    flash_attn.check_fa3(op, {"qv": qv, **descales, "attention_chunk": attention_chunk})
-    options = (softmax_scale, causal, window_size, softcap)
+    check_fa3(op, qv=qv, **descales, attention_chunk=attention_chunk)
+    options = options_of(softmax_scale, causal, window_size, softcap, return_softmax_lse)
     sequences = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
-    lengths = flash_attn.cache_lengths(op, sequences, k_cache, k, cache_seqlens, page_table)
+    lengths = cache_lengths(op, sequences, k_cache, k, cache_seqlens, page_table)
     if cu_seqlens_q is None:
-        output, logsumexp = flash_attn.attend_with_cache(
-            q, k_cache, v_cache, k, v, lengths, page_table, *options, return_softmax_lse
-        )
-    else:
-        for name, new in (("k", k), ("v", v)):
-            if new is not None:
-                raise NotImplementedError(f"{op}: appends nothing for packed queries, got {name} with cu_seqlens_q")
-        if max_seqlen_q is None:
-            raise ValueError(f"{op}: expected max_seqlen_q with cu_seqlens_q, got None")
-        if page_table is None:  # each sequence's cache is its one page
-            page_table = torch.arange(sequences, dtype=torch.int32, device=q.device)[:, None]
-        offsets = (cu_seqlens_q, None, max_seqlen_q, page_table.shape[1] * k_cache.shape[1])
-        output, logsumexp = flash_attn.attend_packed(
-            q, k_cache, v_cache, *offsets, *options, lengths, page_table, return_softmax_lse
-        )
-    return output if logsumexp is None else (output, logsumexp)
+        return attention_with_cache(q, k_cache, v_cache, lengths, key=k, value=v, block_table=page_table, **options)
+    for name, new in (("k", k), ("v", v)):
+        if new is not None:
+            raise NotImplementedError(f"{op}: appends nothing for packed queries, got {name} with cu_seqlens_q")
+    if max_seqlen_q is None:
+        raise ValueError(f"{op}: expected max_seqlen_q with cu_seqlens_q, got None")
+    if page_table is None:  # each sequence's cache is its one page
+        page_table = torch.arange(sequences, dtype=torch.int32, device=q.device)[:, None]
+    offsets = (cu_seqlens_q, None, max_seqlen_q, page_table.shape[1] * k_cache.shape[1])
+    return attention_varlen(q, k_cache, v_cache, *offsets, seqused_k=lengths, block_table=page_table, **options)
