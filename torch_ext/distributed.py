@@ -15,6 +15,7 @@ tensors.
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
@@ -30,6 +31,7 @@ from torch_ext.replace import _PLAIN
 Shape = Sequence[int]
 # The outputs' placements, and those of the named inputs; the others are replicated.
 Strategy = tuple[tuple[Placement, ...], dict[str, Placement]]
+Strategies = Callable[[int, SimpleNamespace], Iterator[Strategy]]
 _REPLICATE = Replicate()
 
 
@@ -40,10 +42,12 @@ def _aligned(shape: Shape | None, rank: int, dim: int) -> Placement:
 
 
 # ---- strategies ------------------------------------------------------------------------------------------------------
-# Each takes the number of shards and the operator's arguments, shapes in place of tensors.
+# Each takes the number of shards and the operator's arguments by name: shapes in place of tensors, None where there is
+# none, options as they are.
 
 
-def _matmul(parts: int, a: Shape, b: Shape, **_) -> Iterator[Strategy]:
+def _matmul(parts: int, x: SimpleNamespace) -> Iterator[Strategy]:
+    a, b = x.a, x.b
     batch = max(len(a), len(b), 2) - 2
     for i in range(batch):
         yield (Shard(i),), {"a": _aligned(a[:-2], batch, i), "b": _aligned(b[:-2], batch, i)}
@@ -54,109 +58,79 @@ def _matmul(parts: int, a: Shape, b: Shape, **_) -> Iterator[Strategy]:
     yield (Partial(),), {"a": Shard(len(a) - 1), "b": Shard(max(len(b) - 2, 0))}
 
 
-def _addmm(parts: int, input: Shape, mat1: Shape, mat2: Shape, **_) -> Iterator[Strategy]:
-    yield (Shard(0),), {"mat1": Shard(0), "input": _aligned(input, 2, 0)}
-    yield (Shard(1),), {"mat2": Shard(1), "input": _aligned(input, 2, 1)}
+def _addmm(parts: int, x: SimpleNamespace) -> Iterator[Strategy]:
+    yield (Shard(0),), {"mat1": Shard(0), "input": _aligned(x.input, 2, 0)}
+    yield (Shard(1),), {"mat2": Shard(1), "input": _aligned(x.input, 2, 1)}
     yield (Partial(),), {"mat1": Shard(1), "mat2": Shard(0), "input": Partial()}
 
 
-def _rows(parts: int, input: Shape, residual: Shape | None = None, **_) -> Iterator[Strategy]:
-    rank = len(input)
+def _rows(parts: int, x: SimpleNamespace) -> Iterator[Strategy]:
+    rank = len(x.input)
     for i in range(rank - 1):
-        yield (Shard(i),), {"input": Shard(i), "residual": _aligned(residual, rank, i)}
+        yield (Shard(i),), {"input": Shard(i), "residual": _aligned(getattr(x, "residual", None), rank, i)}
 
 
-def _linear(
-    parts: int,
-    input: Shape,
-    weight: Shape,
-    bias: Shape | None = None,
-    *,
-    activation: str = "none",
-    residual: Shape | None = None,
-    **_,
-) -> Iterator[Strategy]:
-    if len(weight) != 2:
+def _linear(parts: int, x: SimpleNamespace) -> Iterator[Strategy]:
+    if len(x.weight) != 2:
         return
-    yield from _rows(parts, input, residual)
-    last = len(input) - 1
-    columns = {"bias": _aligned(bias, 1, 0), "residual": _aligned(residual, last + 1, last)}
+    yield from _rows(parts, x)
+    last = len(x.input) - 1
+    columns = {"bias": _aligned(x.bias, 1, 0), "residual": _aligned(x.residual, last + 1, last)}
     yield (Shard(last),), {"weight": Shard(0), **columns}
-    if activation == "none":
+    if x.activation == "none":
         yield (Partial(),), {"input": Shard(last), "weight": Shard(1), "bias": Partial(), "residual": Partial()}
 
 
-def _gated_linear(
-    parts: int,
-    input: Shape,
-    weight_gate: Shape,
-    weight_up: Shape,
-    bias_gate: Shape | None = None,
-    bias_up: Shape | None = None,
-    **_,
-) -> Iterator[Strategy]:
-    yield from _rows(parts, input)
+def _gated_linear(parts: int, x: SimpleNamespace) -> Iterator[Strategy]:
+    yield from _rows(parts, x)
     names = ("weight_gate", "weight_up", "bias_gate", "bias_up")
-    yield (Shard(len(input) - 1),), {name: Shard(0) for name in names}
+    yield (Shard(len(x.input) - 1),), {name: Shard(0) for name in names}
 
 
-def _reduction(combine: str | None) -> Callable[..., Iterator[Strategy]]:
+def _reduction(combine: str | None) -> Strategies:
     """`combine`: how the shards' results make the whole's; None if they do not."""
 
-    def strategies(
-        parts: int, input: Shape, dim: Sequence[int] | int | None = None, keepdim: bool = False, **_
-    ) -> Iterator[Strategy]:
-        dims = (dim,) if isinstance(dim, int) else dim or range(len(input))
-        gone = {d % max(len(input), 1) for d in dims}
-        for i, size in enumerate(input):
+    def strategies(parts: int, x: SimpleNamespace) -> Iterator[Strategy]:
+        dims = (x.dim,) if isinstance(x.dim, int) else x.dim or range(len(x.input))
+        gone = {d % max(len(x.input), 1) for d in dims}
+        for i, size in enumerate(x.input):
             if i not in gone:
-                yield (Shard(i if keepdim else i - sum(d < i for d in gone)),), {"input": Shard(i)}
+                yield (Shard(i if x.keepdim else i - sum(d < i for d in gone)),), {"input": Shard(i)}
             elif combine is not None and (combine != "avg" or size % parts == 0):
                 yield (Partial(combine),), {"input": Shard(i)}
 
     return strategies
 
 
-def _softmax(outputs: int) -> Callable[..., Iterator[Strategy]]:
-    def strategies(parts: int, input: Shape, mask: Shape | None = None, *, dim: int = -1, **_) -> Iterator[Strategy]:
-        for i in range(len(input)):
-            if i != dim % len(input):
-                yield (Shard(i),) * outputs, {"input": Shard(i), "mask": _aligned(mask, len(input), i)}
+def _softmax(outputs: int) -> Strategies:
+    def strategies(parts: int, x: SimpleNamespace) -> Iterator[Strategy]:
+        rank, mask = len(x.input), getattr(x, "mask", None)
+        for i in range(rank):
+            if i != x.dim % rank:
+                yield (Shard(i),) * outputs, {"input": Shard(i), "mask": _aligned(mask, rank, i)}
 
     return strategies
 
 
-def _cross_entropy(parts: int, input: Shape, target: Shape, *, reduction: str = "mean", **_) -> Iterator[Strategy]:
-    for i in range(len(input)):
-        if len(input) > 1 and i != 1 and reduction != "mean":  # a mean's shards may have ignored different numbers
+def _cross_entropy(parts: int, x: SimpleNamespace) -> Iterator[Strategy]:
+    for i in range(len(x.input)):
+        if len(x.input) > 1 and i != 1 and x.reduction != "mean":  # a mean's shards may have ignored different numbers
             place = Shard(max(i - 1, 0))
-            yield (place if reduction == "none" else Partial(),), {"input": Shard(i), "target": place}
+            yield (place if x.reduction == "none" else Partial(),), {"input": Shard(i), "target": place}
 
 
-def _attention(outputs: int) -> Callable[..., Iterator[Strategy]]:
-    def strategies(
-        parts: int,
-        query: Shape,
-        key: Shape,
-        value: Shape,
-        *,
-        attn_mask: Shape | None = None,
-        is_causal: bool = False,
-        enable_gqa: bool = False,
-        window: Sequence[int] = (-1, -1),
-        sinks: Shape | None = None,
-        **_,
-    ) -> Iterator[Strategy]:
-        shapes = {"query": query, "key": key, "value": value}
+def _attention(outputs: int) -> Strategies:
+    def strategies(parts: int, x: SimpleNamespace) -> Iterator[Strategy]:
+        shapes = {"query": x.query, "key": x.key, "value": x.value}
         rank = max(map(len, shapes.values()))
         for i in range(rank - 2):
-            if enable_gqa and i == rank - 3 and any(s[-3] % parts and s[-3] != 1 for s in shapes.values()):
+            if x.enable_gqa and i == rank - 3 and any(s[-3] % parts and s[-3] != 1 for s in shapes.values()):
                 continue  # a shard's query heads would need key heads of another shard
             inputs = {name: _aligned(shape[:-2], rank - 2, i) for name, shape in shapes.items()}
-            beside = {"attn_mask": _aligned(attn_mask, rank, i), "sinks": _aligned(sinks, rank - 2, i)}
+            beside = {"attn_mask": _aligned(x.attn_mask, rank, i), "sinks": _aligned(x.sinks, rank - 2, i)}
             yield (Shard(i),) * outputs, {**inputs, **beside}
-        if not is_causal and max(window) < 0:  # which count rows from the first one
-            rows = {"query": Shard(len(query) - 2), "attn_mask": _aligned(attn_mask, rank, rank - 2)}
+        if not x.is_causal and max(x.window) < 0:  # which count rows from the first one
+            rows = {"query": Shard(len(x.query) - 2), "attn_mask": _aligned(x.attn_mask, rank, rank - 2)}
             yield (Shard(rank - 2),) * outputs, rows
 
     return strategies
@@ -167,45 +141,34 @@ def _by_heads(parts: int, heads: int, key_heads: int) -> bool:
     return heads % parts == 0 and key_heads % parts == 0
 
 
-def _varlen(*lse: int) -> Callable[..., Iterator[Strategy]]:
+def _varlen(*lse: int) -> Strategies:
     """`lse`: the dim of the log-sum-exp's heads, if the operator gives it."""
 
-    def strategies(
-        parts: int, query: Shape, key: Shape, value: Shape, *_, sinks: Shape | None = None, **__
-    ) -> Iterator[Strategy]:
-        if _by_heads(parts, query[1], key[-2]):
-            heads = Shard(len(key) - 2)
+    def strategies(parts: int, x: SimpleNamespace) -> Iterator[Strategy]:
+        if _by_heads(parts, x.query[1], x.key[-2]):
+            heads = Shard(len(x.key) - 2)
             yield (Shard(1), *map(Shard, lse)), {"query": Shard(1), "key": heads, "value": heads, "sinks": Shard(0)}
 
     return strategies
 
 
-def _with_cache(*lse: int) -> Callable[..., Iterator[Strategy]]:
+def _with_cache(*lse: int) -> Strategies:
     names = ("query", "key_cache", "value_cache", "key", "value")
 
-    def strategies(
-        parts: int,
-        query: Shape,
-        key_cache: Shape,
-        value_cache: Shape,
-        cache_seqlens: Shape,
-        *,
-        block_table: Shape | None = None,
-        **_,
-    ) -> Iterator[Strategy]:
-        if _by_heads(parts, query[2], key_cache[2]):
+    def strategies(parts: int, x: SimpleNamespace) -> Iterator[Strategy]:
+        if _by_heads(parts, x.query[2], x.key_cache[2]):
             yield (Shard(2), *map(Shard, lse)), {**dict.fromkeys(names, Shard(2)), "sinks": Shard(0)}
-        if block_table is None:  # pages belong to any sequence
+        if x.block_table is None:  # pages belong to any sequence
             yield (Shard(0), *(Shard(0) for _ in lse)), dict.fromkeys((*names, "cache_seqlens"), Shard(0))
 
     return strategies
 
 
-_STRATEGIES: dict[str, Callable[..., Iterator[Strategy]]] = {
+_STRATEGIES: dict[str, Strategies] = {
     "matmul": _matmul,
     "addmm": _addmm,
     "linear": _linear,
-    "prepare": lambda *_, **__: iter(()),  # a copy is of the whole weight
+    "prepare": lambda parts, x: iter(()),  # a copy is of the whole weight
     "linear_prepared": _rows,
     "gated_linear": _gated_linear,
     "sum": _reduction("sum"),
@@ -289,6 +252,7 @@ def _plan(op: torch._ops.OpOverload, names: tuple[str, ...], values: tuple[objec
     results = results if isinstance(results, tuple) else (results,)
 
     op_name = op._schema.name.removeprefix("xgemm::")
+    defaults = {argument.name: argument.default_value for argument in op._schema.arguments}
     shapes = {name: list(spec.tensor_meta.shape) for name, spec in specs.items()}  # of one place of the mesh, at most
     elements = {name: math.prod(shape) for name, shape in shapes.items()}
     inputs: dict[str, list[Placement]] = {name: [] for name in specs}
@@ -303,7 +267,7 @@ def _plan(op: torch._ops.OpOverload, names: tuple[str, ...], values: tuple[objec
             wanted = {name: strategy[1].get(name, _REPLICATE) for name in specs}
             return sum(_cost(specs[name].placements[i], p, elements[name], parts) for name, p in wanted.items())
 
-        possible = _STRATEGIES[op_name](parts, **shapes, **others)
+        possible = _STRATEGIES[op_name](parts, SimpleNamespace(**defaults | others | shapes))
         replicated: Strategy = ((_REPLICATE,) * len(results), {})
         best = min([replicated, *filter(fits, possible)], key=cost)
         for name, placements in inputs.items():
