@@ -8,7 +8,8 @@ the result's shape and dtype follow from, with the C++ operator's words; what on
 to the operator.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -103,6 +104,12 @@ def _expands(op: str, name: str, t: Tensor, what: str, shape: Sequence) -> None:
         _check(guard_or_false(x == 1) or x == y, op, expected, t)
 
 
+def _register(fake: Callable, *ops: str) -> None:
+    """One fake of several operators; it takes the operator's name first."""
+    for op in ops:
+        torch.library.register_fake(f"xgemm::{op}", functools.partial(fake, op), lib=_library)
+
+
 # ---- products --------------------------------------------------------------------------------------------------------
 
 
@@ -127,7 +134,8 @@ def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, **_) -
     return mat1.new_empty(shape)
 
 
-def _linear_like(op: str, input: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
+@torch.library.register_fake("xgemm::linear", lib=_library)
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, residual=None, op="linear", **_) -> Tensor:
     _check_inputs(op, input=input, weight=weight, bias=bias, residual=residual)
     ranks = "input with at least 1 dim and weight with 1 or 2 dims"
     _check(input.dim() > 0 and weight.dim() in (1, 2), op, ranks, input, weight)
@@ -140,26 +148,13 @@ def _linear_like(op: str, input: Tensor, weight: Tensor, bias: Tensor | None, re
     return input.new_empty(shape)
 
 
-@torch.library.register_fake("xgemm::linear", lib=_library)
-def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, residual: Tensor | None = None, **_):
-    return _linear_like("linear", input, weight, bias, residual)
-
-
 @torch.library.register_fake("xgemm::linear_prepared", lib=_library)
-def _linear_prepared(
-    input: Tensor,
-    weight: Tensor,
-    prepared: Tensor,
-    bias: Tensor | None = None,
-    *,
-    residual: Tensor | None = None,
-    **_,
-) -> Tensor:
+def _linear_prepared(input: Tensor, weight: Tensor, prepared: Tensor, *args, **options) -> Tensor:
     _check_device("linear_prepared", weight=weight, prepared=prepared)
     got = f"{_text(prepared.dtype)} of shape {_text(prepared)}"
     made = prepared.dtype is torch.uint8 and prepared.dim() == 1
     _check(made, "linear_prepared", "prepared to be what prepare(weight) gives", got)
-    return _linear_like("linear_prepared", input, weight, bias, residual)
+    return _linear(input, weight, *args, op="linear_prepared", **options)
 
 
 @torch.library.register_fake("xgemm::prepare", lib=_library)
@@ -248,34 +243,25 @@ def _logsumexp(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = 
     return input.new_empty(_reduced("logsumexp", input, dim, keepdim), dtype=dtype)
 
 
-def _register_extremum(name: str) -> None:
-    @torch.library.register_fake(f"xgemm::{name}", lib=_library)
-    def extremum(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
-        _check_inputs(name, REAL_AND_BOOL, input=input)
-        return input.new_empty(_reduced(name, input, dim, keepdim))
+def _extremum(op: str, input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    _check_inputs(op, REAL_AND_BOOL, input=input)
+    return input.new_empty(_reduced(op, input, dim, keepdim))
 
 
-def _register_index(name: str) -> None:
-    @torch.library.register_fake(f"xgemm::{name}", lib=_library)
-    def index(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        _check_inputs(name, REAL, input=input)
-        return input.new_empty(_reduced(name, input, None if dim is None else [dim], keepdim), dtype=torch.int64)
+def _index(op: str, input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    _check_inputs(op, REAL, input=input)
+    return input.new_empty(_reduced(op, input, None if dim is None else [dim], keepdim), dtype=torch.int64)
 
 
-def _register_softmax(name: str) -> None:
-    @torch.library.register_fake(f"xgemm::{name}", lib=_library)
-    def softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-        _check_inputs(name, REAL_AND_BOOL, input=input)
-        _wrap_dim(name, input, dim)
-        return input.new_empty(input.shape, dtype=_result_dtype(name, input, dtype))
+def _softmax(op: str, input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    _check_inputs(op, REAL_AND_BOOL, input=input)
+    _wrap_dim(op, input, dim)
+    return input.new_empty(input.shape, dtype=_result_dtype(op, input, dtype))
 
 
-_register_extremum("amax")
-_register_extremum("amin")
-_register_index("argmax")
-_register_index("argmin")
-_register_softmax("softmax")
-_register_softmax("log_softmax")
+_register(_extremum, "amax", "amin")
+_register(_index, "argmax", "argmin")
+_register(_softmax, "softmax", "log_softmax")
 
 
 @torch.library.register_fake("xgemm::cross_entropy", lib=_library)
@@ -398,16 +384,19 @@ def _output(query: Tensor, shape: list) -> Tensor:
     return query.new_empty([*batch, length, heads, size]).transpose(-2, -3)
 
 
-@torch.library.register_fake("xgemm::attention", lib=_library)
-def _attention(query: Tensor, key: Tensor, value: Tensor, **options) -> Tensor:
-    rows = _rows("attention", query, key, value, **options)
-    return _output(query, [*rows, value.shape[-1]])
+def _attention(op: str, query: Tensor, key: Tensor, value: Tensor, **options) -> Tensor | tuple[Tensor, Tensor]:
+    rows = _rows(op, query, key, value, **options)
+    return _with_lse(op, _output(query, [*rows, value.shape[-1]]), query, *rows)
 
 
-@torch.library.register_fake("xgemm::attention_lse", lib=_library)
-def _attention_lse(query: Tensor, key: Tensor, value: Tensor, **options) -> tuple[Tensor, Tensor]:
-    rows = _rows("attention_lse", query, key, value, **options)
-    return _output(query, [*rows, value.shape[-1]]), _log_sum_exp(query, *rows)
+def _with_lse(op: str, output: Tensor, query: Tensor, *shape: int) -> Tensor | tuple[Tensor, Tensor]:
+    """The output; of an operator that gives it also the log-sum-exp, of this shape."""
+    if not op.endswith("_lse"):
+        return output
+    return output, query.new_empty(shape, dtype=torch.float64 if query.dtype is torch.float64 else torch.float32)
+
+
+_register(_attention, "attention", "attention_lse")
 
 
 # ---- attention over sequences of different lengths -------------------------------------------------------------------
@@ -451,56 +440,45 @@ def _check_indices(op: str, query: Tensor, count: object, dims: int = 1, **given
             _check(t.shape[0] == count, op, f"{name} of {count} {'elements' if dims == 1 else 'rows'}", t.shape[0])
 
 
-def _log_sum_exp(query: Tensor, *shape: object) -> Tensor:
-    return query.new_empty(shape, dtype=torch.float64 if query.dtype is torch.float64 else torch.float32)
+def _varlen(
+    op, query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, sinks=None, seqused_k=None, block_table=None, **_
+):
+    paged = block_table is not None
+    _check_sequences(op, query, key, value, ("key", "value"), (_PACKED, _PAGES if paged else _PACKED), sinks)
+    _check(cu_seq_q.dim() == 1, op, "cu_seq_q with 1 dim", cu_seq_q)
+    count = cu_seq_q.shape[0]
+    _check(count > 0, op, "cu_seq_q of sequences + 1 elements", "none")
+    _check_indices(op, query, count, cu_seq_q=cu_seq_q, cu_seq_k=None if paged else cu_seq_k)
+    _check_indices(op, query, count - 1, seqused_k=seqused_k)
+    _check_indices(op, query, count - 1, 2, block_table=block_table)
+    _check(not paged or seqused_k is not None, op, "seqused_k with block_table", None)
+    _check(paged or cu_seq_k is not None, op, "cu_seq_k unless there is a block_table", None)
+    rows, heads, _ = query.shape
+    return _with_lse(op, query.new_empty([rows, heads, value.shape[-1]]), query, heads, rows)
 
 
-def _register_varlen(op: str, lse: bool) -> None:
-    @torch.library.register_fake(f"xgemm::{op}", lib=_library)
-    def varlen(
-        query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, sinks=None, seqused_k=None, block_table=None, **_
-    ):
-        paged = block_table is not None
-        _check_sequences(op, query, key, value, ("key", "value"), (_PACKED, _PAGES if paged else _PACKED), sinks)
-        _check(cu_seq_q.dim() == 1, op, "cu_seq_q with 1 dim", cu_seq_q)
-        count = cu_seq_q.shape[0]
-        _check(count > 0, op, "cu_seq_q of sequences + 1 elements", "none")
-        _check_indices(op, query, count, cu_seq_q=cu_seq_q, cu_seq_k=None if paged else cu_seq_k)
-        _check_indices(op, query, count - 1, seqused_k=seqused_k)
-        _check_indices(op, query, count - 1, 2, block_table=block_table)
-        _check(not paged or seqused_k is not None, op, "seqused_k with block_table", None)
-        _check(paged or cu_seq_k is not None, op, "cu_seq_k unless there is a block_table", None)
-        rows, heads, _ = query.shape
-        output = query.new_empty([rows, heads, value.shape[-1]])
-        return (output, _log_sum_exp(query, heads, rows)) if lse else output
+def _with_cache(
+    op, query, key_cache, value_cache, cache_seqlens, *, key=None, value=None, block_table=None, sinks=None, **_
+):
+    caches = {"key_cache": key_cache, "value_cache": value_cache}
+    layouts = (_BATCH, _BATCH if block_table is None else _PAGES)
+    _check_sequences(op, query, *caches.values(), tuple(caches), layouts, sinks)
+    count, length, heads, _ = query.shape
+    _check_indices(op, query, count, cache_seqlens=cache_seqlens)
+    _check_indices(op, query, count, 2, block_table=block_table)
+    if block_table is None:
+        _check(key_cache.shape[0] == count, op, f"key_cache of {count} sequences, as query", key_cache.shape[0])
+    _check((key is None) == (value is None), op, "key and value, or neither", "key" if value is None else "value")
+    for (name, t), cache in zip({"key": key, "value": value}.items(), caches.values(), strict=True):
+        if t is not None:
+            _check_inputs(op, query=query, **{name: t})
+            expected = f"{name} of shape (sequences, new, heads, head size)"
+            _check(t.dim() == 4, op, expected, t)
+            for x, y in zip(t.shape, (count, key.shape[1], *cache.shape[2:]), strict=True):
+                _check(x == y, op, expected, t)
+    output = query.new_empty([count, length, heads, value_cache.shape[-1]])
+    return _with_lse(op, output, query, count, heads, length)
 
 
-def _register_with_cache(op: str, lse: bool) -> None:
-    @torch.library.register_fake(f"xgemm::{op}", lib=_library)
-    def with_cache(
-        query, key_cache, value_cache, cache_seqlens, *, key=None, value=None, block_table=None, sinks=None, **_
-    ):
-        caches = {"key_cache": key_cache, "value_cache": value_cache}
-        layouts = (_BATCH, _BATCH if block_table is None else _PAGES)
-        _check_sequences(op, query, *caches.values(), tuple(caches), layouts, sinks)
-        count, length, heads, _ = query.shape
-        _check_indices(op, query, count, cache_seqlens=cache_seqlens)
-        _check_indices(op, query, count, 2, block_table=block_table)
-        if block_table is None:
-            _check(key_cache.shape[0] == count, op, f"key_cache of {count} sequences, as query", key_cache.shape[0])
-        _check((key is None) == (value is None), op, "key and value, or neither", "key" if value is None else "value")
-        for (name, t), cache in zip({"key": key, "value": value}.items(), caches.values(), strict=True):
-            if t is not None:
-                _check_inputs(op, query=query, **{name: t})
-                expected = f"{name} of shape (sequences, new, heads, head size)"
-                _check(t.dim() == 4, op, expected, t)
-                for x, y in zip(t.shape, (count, key.shape[1], *cache.shape[2:]), strict=True):
-                    _check(x == y, op, expected, t)
-        output = query.new_empty([count, length, heads, value_cache.shape[-1]])
-        return (output, _log_sum_exp(query, count, heads, length)) if lse else output
-
-
-for _name in ("attention_varlen", "attention_varlen_lse"):
-    _register_varlen(_name, _name.endswith("_lse"))
-for _name in ("attention_with_cache", "attention_with_cache_lse"):
-    _register_with_cache(_name, _name.endswith("_lse"))
+_register(_varlen, "attention_varlen", "attention_varlen_lse")
+_register(_with_cache, "attention_with_cache", "attention_with_cache_lse")

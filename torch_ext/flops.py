@@ -51,18 +51,7 @@ def _read(numbers: Tensor, most: int) -> list[int]:
 
 
 @_formula(_ops.attention_varlen, _ops.attention_varlen_lse, tensors=True)
-def _attention_varlen(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seq_q: Tensor,
-    cu_seq_k: Tensor | None,
-    max_q: int,
-    max_k: int,
-    *,
-    seqused_k: Tensor | None = None,
-    **_,
-) -> int:
+def _attention_varlen(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, seqused_k=None, **_) -> int:
     queries = _read(cu_seq_q.diff(), max_q)
     keys = _read(cu_seq_k.diff() if seqused_k is None else seqused_k, max_k)
     products = sum(n * m for n, m in zip(queries, keys, strict=True))
@@ -70,16 +59,7 @@ def _attention_varlen(
 
 
 @_formula(_ops.attention_with_cache, _ops.attention_with_cache_lse, tensors=True)
-def _attention_with_cache(
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    cache_seqlens: Tensor,
-    *,
-    key: Tensor | None = None,
-    block_table: Tensor | None = None,
-    **_,
-) -> int:
+def _attention_with_cache(query, key_cache, value_cache, cache_seqlens, *, key=None, block_table=None, **_) -> int:
     new = 0 if key is None else key.shape[1]
     room = key_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
     keys = sum(n + new for n in _read(cache_seqlens, room - new))
