@@ -1,16 +1,15 @@
 """aten's CUDA kernels replaced below torch's autograd, for programs that never name this library."""
 
-import contextlib
 import functools
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
-from torch_ext import _sdpa
+from torch_ext import _registered, _sdpa
+from torch_ext.replace.report import table
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addmv")
 REDUCTIONS = ("logsumexp", "sum", "mean", "amax", "amin", "argmax", "argmin")
@@ -73,11 +72,7 @@ class Enabled:
             lines.append(f"  left to torch: {', '.join(left)}")
         if self.missing:
             lines.append(f"  left to torch, not {self._device}'s or not as expected there: {', '.join(self.missing)}")
-        calls = self.calls
-        lines.append("  calls so far:" if calls else "  calls so far: none")
-        width = max((len(name) for name, _ in calls), default=0)
-        lines += [f"    {name:<{width}} {n:>8}  {by}" for (name, by), n in sorted(calls.items())]
-        return "\n".join(lines)
+        return "\n".join([*lines, *table("calls so far", self.calls)])
 
     __repr__ = __str__
 
@@ -140,14 +135,6 @@ def _counts() -> Counter[tuple[str, str]]:
     return Counter({(name, by): int(n) for name, by, n in lines})
 
 
-@contextlib.contextmanager
-def _without_warning() -> Iterable[None]:
-    """Torch warns of the first kernel that is registered over another one."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel")
-        yield
-
-
 def _register(key: str) -> list[str]:
     """Puts our kernels over torch's at a dispatch key, those that csrc/enable/ has not from here."""
     library = torch.library.Library("aten", "IMPL")
@@ -156,7 +143,7 @@ def _register(key: str) -> list[str]:
         *((name, f"{name}{overload}", make) for name in ("addmm", "baddbmm", "addmv") for overload, make in _SUMS),
         *((name, name, _attention) for name in _sdpa.FORWARDS),
     ]
-    with _without_warning():
+    with _registered.overriding():
         for name, overload, make in kernels:
             try:
                 kernel = torch.library.get_kernel(f"aten::{overload}", key)
@@ -176,9 +163,7 @@ def _register(key: str) -> list[str]:
 def _unregister() -> None:
     _ops.unregister()
     while _libraries:
-        library = _libraries.pop()
-        library._destroy()
-        library._op_impls.clear()  # its finalizer would strike these names off another library's
+        _registered.remove(_libraries.pop())
 
 
 def _fit(name: str, *factors: object) -> bool:
@@ -206,40 +191,30 @@ def _sum(name: str, before: Callable) -> Callable:
     return kernel
 
 
-def _sum_out(name: str, before: Callable) -> Callable:
+def _sum_into(name: str, before: Callable) -> Callable:
+    """With ``out=`` or, without it, in place."""
     ours = getattr(_ops, name).default._op
 
-    def kernel(self, mat1, mat2, *, beta=1, alpha=1, out):
-        if _fit(name, beta, alpha) and ours(self, mat1, mat2, beta, alpha, out) is not None:
-            return out
-        return before(self, mat1, mat2, beta=beta, alpha=alpha, out=out)
+    def kernel(self, mat1, mat2, *, beta=1, alpha=1, **out):
+        result = out.get("out", self)
+        if _fit(name, beta, alpha) and ours(self, mat1, mat2, beta, alpha, result) is not None:
+            return result
+        return before(self, mat1, mat2, beta=beta, alpha=alpha, **out)
 
     return kernel
 
 
-def _sum_in_place(name: str, before: Callable) -> Callable:
-    ours = getattr(_ops, name).default._op
-
-    def kernel(self, mat1, mat2, *, beta=1, alpha=1):
-        if _fit(name, beta, alpha) and ours(self, mat1, mat2, beta, alpha, self) is not None:
-            return self
-        return before(self, mat1, mat2, beta=beta, alpha=alpha)
-
-    return kernel
-
-
-_SUMS = (("", _sum), (".out", _sum_out), ("_", _sum_in_place))
+_SUMS = (("", _sum), (".out", _sum_into), ("_", _sum_into))
 
 
 def _attention(name: str, before: Callable) -> Callable:
     """A forward of scaled_dot_product_attention, as torch's own backward wants it."""
-    forward, is_ours, count = _sdpa.FORWARDS[name], _ops.is_ours.default._op, _ops.count.default._op
-    names = [argument.name for argument in getattr(torch.ops.aten, name).default._schema.arguments]
+    forward, is_ours, count = _sdpa.forward(name), _ops.is_ours.default._op, _ops.count.default._op
 
     def kernel(query: Tensor, *args, **kwargs):
         if not is_ours(name, query):
             return before(query, *args, **kwargs)
-        results = forward({**dict(zip(names, (query, *args), strict=False)), **kwargs})
+        results = forward(query, *args, **kwargs)
         count(name, results is not None)
         return before(query, *args, **kwargs) if results is None else results
 

@@ -76,20 +76,10 @@ def _packed_forward(given: dict[str, object]) -> tuple | None:
         return None
     if not _is_served(*(t.transpose(0, 1)[None] for t in (query, key, value)), others):
         return None
-    (left, right), (cum_seq_q, cum_seq_k, seqused_k) = _windows(given), offsets
+    (cum_seq_q, cum_seq_k, seqused_k), longest = offsets, (given["max_q"], given["max_k"])
+    options = {"scale": given.get("scale"), "window": _window(given), "seqused_k": seqused_k}
     with _BelowAutograd():
-        output, logsumexp = _varlen_lse(
-            query,
-            key,
-            value,
-            cum_seq_q,
-            cum_seq_k,
-            given["max_q"],
-            given["max_k"],
-            scale=given.get("scale"),
-            window=(left, right),
-            seqused_k=seqused_k,
-        )
+        output, logsumexp = _varlen_lse(query, key, value, cum_seq_q, cum_seq_k, *longest, **options)
     logsumexp.masked_fill_(logsumexp == -torch.inf, torch.inf)  # lengths are not known here
     return _laid_out_as(query, output), logsumexp, *_without_dropout(query)
 
@@ -119,30 +109,19 @@ def _is_served(query: Tensor, key: Tensor, value: Tensor, given: dict[str, objec
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, given: dict[str, object]) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp of (B, H, S, D)."""
-    left, right = _windows(given)
+    window, gqa = _window(given), query.shape[1] != key.shape[1]
+    options = {"scale": given.get("scale"), "enable_gqa": gqa, "causal_alignment": "bottom_right", "window": window}
     with _BelowAutograd():  # the operator's own Autograd kernel has called this one
-        output, logsumexp = _attention_lse(
-            query,
-            key,
-            value,
-            scale=given.get("scale"),
-            enable_gqa=query.shape[1] != key.shape[1],
-            causal_alignment="bottom_right",
-            window=(left, right),
-        )
-    if 0 <= right < query.shape[2] - key.shape[2]:  # the first queries come too long before the first key
+        output, logsumexp = _attention_lse(query, key, value, **options)
+    if 0 <= window[1] < query.shape[2] - key.shape[2]:  # the first queries come too long before the first key
         logsumexp.masked_fill_(logsumexp == -torch.inf, torch.inf)
     return output, logsumexp
 
 
-def _windows(given: dict[str, object]) -> tuple[int, int]:
-    left, right = _window(given, "window_size_left"), _window(given, "window_size_right")
+def _window(given: dict[str, object]) -> tuple[int, int]:
+    sizes = (given.get(f"window_size_{side}") for side in ("left", "right"))
+    left, right = (-1 if size is None else max(-1, size) for size in sizes)
     return left, 0 if given.get("is_causal") else right
-
-
-def _window(given: dict[str, object], side: str) -> int:
-    size = given.get(side)
-    return -1 if size is None else max(-1, size)
 
 
 def _laid_out_as(query: Tensor, output: Tensor) -> Tensor:
@@ -166,3 +145,10 @@ FORWARDS: dict[str, _Forward] = {
     "_scaled_dot_product_flash_attention": scaled_dot_product_flash_attention,
     "_flash_attention_forward": flash_attention_forward,
 }
+
+
+def forward(name: str) -> Callable[..., tuple | None]:
+    """The forward of an operator of aten, which takes what a kernel of it takes."""
+    of_names = FORWARDS[name]
+    names = [argument.name for argument in getattr(torch.ops.aten, name).default._schema.arguments]
+    return lambda *args, **kwargs: of_names({**dict(zip(names, args, strict=False)), **kwargs})

@@ -11,13 +11,13 @@ registered before: dropout, ALiBi, the debug mask, pages, arguments that a newer
 GPUs where xgemm has no tensor-core kernels.
 """
 
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 
 import torch
 
-from torch_ext import _sdpa
+from torch_ext import _registered, _sdpa
 
 try:
     from torch.nn.attention import register_flash_attention_impl
@@ -33,30 +33,20 @@ OPERATORS = ("_scaled_dot_product_flash_attention", "_flash_attention_forward")
 
 def _replacement(name: str, key: str) -> Callable:
     """What is registered for an operator of aten: our forward, and the kernel before for what that does not serve."""
-    forward = _sdpa.FORWARDS[name]
-    before = torch.library.get_kernel(f"aten::{name}", key)
-    names = [argument.name for argument in getattr(torch.ops.aten, name).default._schema.arguments]
+    forward, before = _sdpa.forward(name), torch.library.get_kernel(f"aten::{name}", key)
 
     def kernel(keys: torch.DispatchKeySet, *args, **kwargs) -> tuple:
-        results = forward({**dict(zip(names, args, strict=False)), **kwargs})
+        results = forward(*args, **kwargs)
         return before.call_boxed(keys, *args, **kwargs) if results is None else results
 
     return kernel
 
 
-@dataclass
-class _Active:
-    """What torch's registry keeps while an implementation is active."""
-
-    library: torch.library.Library
-
-    def remove(self) -> None:
-        self.library._destroy()
-        self.library._op_impls.clear()  # its finalizer would strike these names off another library's
-
-
-def activate(key: str = "CUDA") -> _Active:
+def activate(key: str = "CUDA") -> SimpleNamespace:
     """Puts xgemm's forwards before the kernels of a dispatch key. ``activate_flash_attention_impl`` calls it.
+
+    Returns:
+        What torch's registry keeps meanwhile; its ``remove()`` undoes this.
 
     Raises:
         RuntimeError: torch has no such kernels, as one that was built without CUDA.
@@ -68,11 +58,10 @@ def activate(key: str = "CUDA") -> _Active:
         raise RuntimeError(
             f"xgemm.integrations.sdpa: torch {torch.__version__} has no flash attention for {key} to stand before"
         ) from None
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel")
+    with _registered.overriding():
         for name, kernel in kernels.items():
             library.impl(name, kernel, key, with_keyset=True, allow_override=True)
-    return _Active(library)
+    return SimpleNamespace(remove=partial(_registered.remove, library))
 
 
 register_flash_attention_impl(NAME, register_fn=activate)

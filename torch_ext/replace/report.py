@@ -90,15 +90,16 @@ class Report:
         if self.spared:
             spared = ", ".join(f"{n} {kind}" for kind, n in sorted(self.spared.items()))
             lines.append(f"  reductions left to torch to spare host time (include=[...] swaps them too): {spared}")
-        lines += _table("calls so far", self.calls)
+        lines += table("calls so far", self.calls)
         if self.traced:
-            lines += _table("in graphs of torch.compile and torch.export, whose calls are not counted", self.traced)
+            lines += table("in graphs of torch.compile and torch.export, whose calls are not counted", self.traced)
         return "\n".join(lines)
 
     __repr__ = __str__
 
 
-def _table(title: str, counts: Counter[tuple[str, str]]) -> list[str]:
+def table(title: str, counts: Counter[tuple[str, str]]) -> list[str]:
+    """Lines of a report: number of calls by operator and server."""
     width = max((len(operator) for operator, _ in counts), default=0)
     rows = [f"    {operator:<{width}} {n:>8}  {where}" for (operator, where), n in sorted(counts.items())]
     return [f"  {title}:{'' if rows else ' none'}", *rows]
