@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.common import Case, Options, cases_of, main
-from benchmarks.linear import ACTIVATIONS, layer
+from benchmarks.linear import layer
+from torch_ext.nn import ACTIVATIONS
 
 OP = "gated_linear"
 SOURCES = ["csrc/device", "csrc/matmul"]

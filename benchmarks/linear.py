@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from benchmarks.common import Case, Contender, Options, cases_of, compiled, main, sum_tolerance
 from benchmarks.matmul import tf32
+from torch_ext.nn import ACTIVATIONS
 
 OP = "linear"
 SOURCES = ["csrc/device", "csrc/matmul"]
@@ -36,15 +37,6 @@ EXTRA = [
 ]
 COMPILED = PEERS[1:3]  # where torch.compile is a peer without being asked for: each takes seconds to compile
 CPU = [(64, 128, 128, "none"), (128, 384, 1536, "gelu")]
-
-ACTIVATIONS = {
-    "none": lambda x: x,
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "silu": F.silu,
-}
-
 
 Call = Callable[..., torch.Tensor]
 

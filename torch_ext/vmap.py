@@ -16,20 +16,15 @@ import torch
 from torch import Tensor
 from torch._C._functorch import _add_batch_dim, _unwrap_batched
 from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+from torch.utils._pytree import tree_map
 
 from torch_ext import _registered
 from torch_ext.autograd import DIFFERENTIABLE, check_forward_only
+from torch_ext.nn import ACTIVATIONS
 
 _ops = torch.ops.xgemm
 _library = _registered.library(__name__)
 _batched_key = torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchBatched)
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "none": lambda x: x,
-    "relu": torch.nn.functional.relu,
-    "gelu": torch.nn.functional.gelu,
-    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-    "silu": torch.nn.functional.silu,
-}
 _SEQUENCES = ("attention_varlen", "attention_varlen_lse", "attention_with_cache", "attention_with_cache_lse")
 _ONE_OF = "none, relu, gelu, gelu_tanh or silu"
 
@@ -102,7 +97,7 @@ def _linear(
     **options,
 ) -> Tensor:
     rank = input.rank + weight.rank - 2  # of the result
-    if activation not in _ACTIVATIONS:
+    if activation not in ACTIVATIONS:
         raise RuntimeError(f'xgemm::{op}: expected activation to be {_ONE_OF}, got "{activation}"')
     if input.batched and not _any_batched(weight, prepared, bias):
         added = None if residual is None else residual.front(rank)
@@ -110,7 +105,7 @@ def _linear(
         return fused(input.x, weight.x, *copy, _plain(bias), activation=activation, residual=added, **options)
     y = _matmul(input, _Operand(weight.x.mT if weight.rank > 1 else weight.x, weight.batched), **options)
     y = y if bias is None else y + bias.front(rank).to(y.dtype)
-    y = _ACTIVATIONS[activation](y)
+    y = ACTIVATIONS[activation](y)
     return y if residual is None else y + residual.front(rank).to(y.dtype)
 
 
@@ -163,20 +158,15 @@ def _index_reduction(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
     return rule
 
 
-def _along(op: torch._ops.OpOverload, input: Tensor, dim: int, *args, **kwargs) -> tuple[Tensor, ...]:
+def _along(op: torch._ops.OpOverload, input: Tensor, dim: int, **options) -> Tensor | tuple[Tensor, ...]:
     """An op that keeps `dim`, on a tensor whose first dim is the batch's; `dim` of a 0-d element is a dim of size 1."""
     rank = input.dim() - 1
-    results = op(input if rank else input.unsqueeze(1), *args, dim=1 + dim % max(rank, 1), **kwargs)
-    results = results if isinstance(results, tuple) else (results,)
-    return results if rank else tuple(y.squeeze(1) for y in results)
+    results = op(input if rank else input.unsqueeze(1), dim=1 + dim % max(rank, 1), **options)
+    return results if rank else tree_map(lambda y: y.squeeze(1), results)
 
 
-def _softmax(input: _Operand, dim: int, **options) -> Tensor:
-    return _along(_ops.softmax.default, input.x, dim, **options)[0]
-
-
-def _log_softmax(input: _Operand, dim: int, **options) -> Tensor:
-    return _along(_ops.log_softmax.default, input.x, dim, **options)[0]
+def _softmax(op: torch._ops.OpOverload) -> Callable[..., Tensor]:
+    return lambda input, dim, **options: _along(op, input.x, dim, **options)
 
 
 def _topk_softmax(input: _Operand, k: int, dim: int = -1, **options) -> tuple[Tensor, ...]:
@@ -186,7 +176,7 @@ def _topk_softmax(input: _Operand, k: int, dim: int = -1, **options) -> tuple[Te
 def _scaled_masked_softmax(input: _Operand, mask: _Operand | None = None, scale: float = 1.0, dim: int = -1) -> Tensor:
     x = input.expanded(_size(input, mask))
     mask = None if mask is None else mask.front(input.rank) if input.rank else mask.x.unsqueeze(-1)
-    return _along(_ops.scaled_masked_softmax.default, x, dim, mask=mask, scale=scale)[0]
+    return _along(_ops.scaled_masked_softmax.default, x, dim, mask=mask, scale=scale)
 
 
 def _cross_entropy(
@@ -212,15 +202,7 @@ def _cross_entropy(
 
 
 def _attention_with(op: torch._ops.OpOverload) -> Callable[..., Tensor | tuple[Tensor, ...]]:
-    def rule(
-        query: _Operand,
-        key: _Operand,
-        value: _Operand,
-        *,
-        attn_mask: _Operand | None = None,
-        sinks: _Operand | None = None,
-        **options,
-    ) -> Tensor | tuple[Tensor, ...]:
+    def rule(query: _Operand, key: _Operand, value: _Operand, *, attn_mask=None, sinks=None, **options):
         rank = max(query.rank, key.rank, value.rank)
         if not _any_batched(query, key, value):  # the mask or the sinks alone
             query = _Operand(query.expanded(_size(attn_mask, sinks)), True)
@@ -250,8 +232,7 @@ _RULES: dict[str, Callable] = {
     **{name: _reduction(getattr(_ops, name).default) for name in ("sum", "mean", "amax", "amin", "logsumexp")},
     **{name: _index_reduction(getattr(_ops, name).default) for name in ("argmax", "argmin")},
     "cross_entropy": _cross_entropy,
-    "softmax": _softmax,
-    "log_softmax": _log_softmax,
+    **{name: _softmax(getattr(_ops, name).default) for name in ("softmax", "log_softmax")},
     "scaled_masked_softmax": _scaled_masked_softmax,
     "topk_softmax": _topk_softmax,
     **{name: _attention_with(getattr(_ops, name).default) for name in ("attention", "attention_lse")},
@@ -281,10 +262,7 @@ def _register(name: str, rule: Callable) -> None:
             if not torch.is_autocast_enabled(operands[0].x.device.type):  # which casts dtypes that differ
                 like = [a.like() if isinstance(a, _Operand) else a for a in args]
                 op(*like, **{k: v.like() if isinstance(v, _Operand) else v for k, v in kwargs.items()})
-            results = rule(*args, **kwargs)
-            if isinstance(results, tuple):
-                return tuple(_add_batch_dim(y, 0, level) for y in results)
-            return _add_batch_dim(results, 0, level)
+            return tree_map(lambda y: _add_batch_dim(y, 0, level), rule(*args, **kwargs))
 
     _library.impl(name, batched, "FuncTorchBatched")
 
