@@ -24,29 +24,8 @@ except ImportError as error:
     _load.report_if_asked(error)
     raise
 
-from torch_ext import autocast, autograd, fake, nn, vmap  # noqa: F401  (they register with the dispatcher)
-from torch_ext.functional import (
-    addmm,
-    amax,
-    amin,
-    argmax,
-    argmin,
-    attention,
-    attention_varlen,
-    attention_with_cache,
-    cross_entropy,
-    gated_linear,
-    linear,
-    log_softmax,
-    logsumexp,
-    matmul,
-    mean,
-    prepare,
-    scaled_masked_softmax,
-    softmax,
-    sum,
-    topk_softmax,
-)
+from torch_ext import autocast, autograd, fake, functional, nn, vmap  # noqa: F401  (they register with the dispatcher)
+from torch_ext.functional import *  # noqa: F403  (the operators, by their names)
 from torch_ext.replace import replace
 
 
@@ -64,31 +43,5 @@ def __getattr__(name: str) -> object:
 _lazy.after_import("torch.distributed.tensor", "torch_ext.distributed")
 _lazy.after_import("torch.utils.flop_counter", "torch_ext.flops")
 
-__all__ = [
-    "addmm",
-    "amax",
-    "amin",
-    "argmax",
-    "argmin",
-    "attention",
-    "attention_varlen",
-    "attention_with_cache",
-    "batch_invariant",
-    "cross_entropy",
-    "enable",
-    "gated_linear",
-    "is_batch_invariant",
-    "linear",
-    "log_softmax",
-    "logsumexp",
-    "matmul",
-    "mean",
-    "nn",
-    "prepare",
-    "replace",
-    "scaled_masked_softmax",
-    "set_batch_invariant",
-    "softmax",
-    "sum",
-    "topk_softmax",
-]
+__all__ = ["batch_invariant", "enable", "is_batch_invariant", "nn", "replace", "set_batch_invariant"]
+__all__ += functional.__all__

@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,30 +36,17 @@ def cases(device: torch.device, quick: bool) -> list[Case]:
     n = 4096 if big else 256 if quick else 1024
     rows, columns = (4096, 32768) if big else (256, 1024) if quick else (1024, 8192)
     heads, length, size = (16, 4096, 64) if big else (4, 128, 64) if quick else (8, 512, 64)
-    a, b = torch.randn(n, n, device=device), torch.randn(n, n, device=device)
-    x = torch.randn(rows, columns, device=device)
-    q, k, v = (torch.randn(1, heads, length, size, device=device) for _ in range(3))
-    sdpa = torch.nn.functional.scaled_dot_product_attention
+
+    def case(op: str, theirs: Callable, shape: str, work: float, unit: str, sizes: list[tuple], *more: int) -> Case:
+        inputs = [torch.randn(size, device=device) for size in sizes]
+        ours, theirs = (partial(call, *inputs, *more) for call in (getattr(torch_ext, op), theirs))
+        return Case(op, shape, work, unit, ours, theirs)
+
+    sdpa, of_heads = torch.nn.functional.scaled_dot_product_attention, f"{heads} heads, {length} x {size}"
     return [
-        Case(
-            "matmul", f"{n} x {n} x {n}", 2 * n**3, "FLOP", lambda: torch_ext.matmul(a, b), lambda: torch.matmul(a, b)
-        ),
-        Case(
-            "softmax",
-            f"{rows} x {columns}",
-            8 * rows * columns,
-            "B",
-            lambda: torch_ext.softmax(x, -1),
-            lambda: torch.softmax(x, -1),
-        ),
-        Case(
-            "attention",
-            f"{heads} heads, {length} x {size}",
-            4 * heads * length**2 * size,
-            "FLOP",
-            lambda: torch_ext.attention(q, k, v),
-            lambda: sdpa(q, k, v),
-        ),
+        case("matmul", torch.matmul, f"{n} x {n} x {n}", 2 * n**3, "FLOP", [(n, n)] * 2),
+        case("softmax", torch.softmax, f"{rows} x {columns}", 8 * rows * columns, "B", [(rows, columns)], -1),
+        case("attention", sdpa, of_heads, 4 * heads * length**2 * size, "FLOP", [(1, heads, length, size)] * 3),
     ]
 
 

@@ -11,6 +11,7 @@ knows one fixed dtype per op and cannot follow ``torch.get_autocast_dtype()``.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -25,22 +26,18 @@ def _cast(value: object, dtype: torch.dtype, device: str) -> object:
     return value
 
 
-def _cast_inputs(args: tuple, kwargs: dict, dtype: torch.dtype, device: str) -> tuple[list, dict]:
+def _to(dtype: torch.dtype, args: tuple, kwargs: dict, device: str) -> tuple[list, dict]:
     return [_cast(a, dtype, device) for a in args], {k: _cast(v, dtype, device) for k, v in kwargs.items()}
 
 
 def _to_autocast_dtype(args: tuple, kwargs: dict, device: str) -> tuple[list, dict]:
-    return _cast_inputs(args, kwargs, torch.get_autocast_dtype(device), device)
+    return _to(torch.get_autocast_dtype(device), args, kwargs, device)
 
 
 def _to_cache_dtype(args: tuple, kwargs: dict, device: str) -> tuple[list, dict]:
     query, *caches = args
-    (query,), kwargs = _cast_inputs((query,), kwargs, caches[0].dtype, device)
+    (query,), kwargs = _to(caches[0].dtype, (query,), kwargs, device)
     return [query, *caches], kwargs
-
-
-def _to_float32(args: tuple, kwargs: dict, device: str) -> tuple[list, dict]:
-    return _cast_inputs(args, kwargs, torch.float32, device)
 
 
 def _result_in_float32(args: tuple, kwargs: dict, device: str) -> tuple[tuple, dict]:
@@ -71,5 +68,5 @@ for _name in ("attention_with_cache", "attention_with_cache_lse"):
 for _name in ("softmax", "log_softmax", "topk_softmax", "sum"):
     _register(_name, "cuda", _result_in_float32)
 for _name in ("logsumexp", "cross_entropy", "scaled_masked_softmax"):
-    _register(_name, "cuda", _to_float32)
-_register("cross_entropy", "cpu", _to_float32)
+    _register(_name, "cuda", partial(_to, torch.float32))
+_register("cross_entropy", "cpu", partial(_to, torch.float32))

@@ -78,7 +78,7 @@ _DEFAULTS = {
 
 
 def call(op: torch._ops.OpOverload, *args, **kwargs):
-    """Calls a differentiable op."""
+    """Calls an op; with keyword arguments a differentiable one."""
     try:
         if not kwargs or compiling():
             return op(*args, **kwargs)

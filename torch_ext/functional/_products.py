@@ -96,20 +96,10 @@ def linear(
 
     Source: GELU after Hendrycks and Gimpel (2016), SiLU after Elfwing et al. (2017); fused epilogues as in CUTLASS.
     """
-    if type(weight) is PreparedWeight:
-        return _linear_with_copy(input, weight, bias, activation, residual, precision)
-    precision = default_precision() if precision is None else precision
-    return call(_linear, input, weight, bias, activation=activation, residual=residual, precision=precision)
-
-
-def _linear_with_copy(
-    input: Tensor,
-    prepared: PreparedWeight,
-    bias: Tensor | None,
-    activation: str,
-    residual: Tensor | None,
-    precision: str | None,
-) -> Tensor:
+    if type(weight) is not PreparedWeight:
+        precision = default_precision() if precision is None else precision
+        return call(_linear, input, weight, bias, activation=activation, residual=residual, precision=precision)
+    prepared = weight
     if precision not in (None, prepared.precision):
         raise ValueError(
             f"xgemm::linear: expected precision {prepared.precision!r}, which the weight was prepared for, "

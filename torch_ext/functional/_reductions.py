@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torch_ext.functional._call import call, call_with_dtype, python_error
+from torch_ext.functional._call import call, call_with_dtype
 
 # Bound once: a lookup through torch.ops costs as much as the call itself.
 _amax = torch.ops.xgemm.amax.default
@@ -120,10 +120,7 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
     Source: as :func:`sum`, over (value, index) pairs.
     """
-    try:
-        return _argmax(input, dim, keepdim)
-    except RuntimeError as error:
-        raise python_error(_argmax, error) from None
+    return call(_argmax, input, dim, keepdim)
 
 
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -135,10 +132,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
     Source: as :func:`argmax`.
     """
-    try:
-        return _argmin(input, dim, keepdim)
-    except RuntimeError as error:
-        raise python_error(_argmin, error) from None
+    return call(_argmin, input, dim, keepdim)
 
 
 def logsumexp(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:

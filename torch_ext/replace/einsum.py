@@ -25,10 +25,22 @@ def einsum(equation, *operands) -> tuple[str | None, tuple[Tensor, ...], Callabl
         return "not one product", operands, F.matmul
     sizes = {**sizes_a, **sizes_b}
     batch, rows, columns, summed = plan
+    x, y = operands
     if rows and columns and result.index(columns[0]) < result.index(rows[0]):  # so that the result needs no permutation
-        a, b, rows, columns = b, a, columns, rows
-        return None, operands, lambda: _product(*operands[::-1], a, b, result, sizes, batch, rows, columns, summed)
-    return None, operands, lambda: _product(*operands, a, b, result, sizes, batch, rows, columns, summed)
+        a, b, x, y, rows, columns = b, a, y, x, columns, rows
+
+    def ours() -> Tensor:
+        left = x.permute([a.index(label) for label in batch + rows + summed])
+        right = y.permute([b.index(label) for label in batch + summed + columns])
+        n = len(batch)
+        left = left.flatten(n, n + len(rows) - 1) if rows else left.unsqueeze(n)
+        right = right.flatten(n, n + len(summed) - 1)
+        right = right.flatten(n + 1) if columns else right.unsqueeze(-1)
+        found = batch + rows + columns
+        product = F.matmul(left.flatten(n + 1), right).reshape([sizes[label] for label in found])
+        return product.permute([found.index(label) for label in result])
+
+    return None, operands, ours
 
 
 def _plan(a: str, b: str, result: str) -> tuple[list[str], list[str], list[str], list[str]] | None:
@@ -41,26 +53,3 @@ def _plan(a: str, b: str, result: str) -> tuple[list[str], list[str], list[str],
     summed = [label for label in a if label in b and label not in result]
     one_product = summed and set(a + b) == set(result + "".join(summed))
     return (batch, rows, columns, summed) if one_product else None
-
-
-def _product(
-    a: Tensor,
-    b: Tensor,
-    in_a: str,
-    in_b: str,
-    result: str,
-    sizes: dict[str, int],
-    batch: list[str],
-    rows: list[str],
-    columns: list[str],
-    summed: list[str],
-) -> Tensor:
-    left = a.permute([in_a.index(label) for label in batch + rows + summed])
-    right = b.permute([in_b.index(label) for label in batch + summed + columns])
-    n = len(batch)
-    left = left.flatten(n, n + len(rows) - 1) if rows else left.unsqueeze(n)
-    right = right.flatten(n, n + len(summed) - 1)
-    right = right.flatten(n + 1) if columns else right.unsqueeze(-1)
-    found = batch + rows + columns
-    product = F.matmul(left.flatten(n + 1), right).reshape([sizes[label] for label in found])
-    return product.permute([found.index(label) for label in result])

@@ -206,27 +206,11 @@ def _cross_entropy(
     return other, (input,), lambda: F.cross_entropy(input, target, **options)
 
 
-def _heads_are_neighbours(query: Tensor) -> bool:
-    """Whether (batch, heads, length, size) lies in memory as (batch, length, heads, size)."""
-    if query.dim() != 4:
-        return False
-    if _compiling():
-        from torch.fx.experimental.symbolic_shapes import guard_or_false  # costs an import of sympy: only when tracing
-
-        return guard_or_false(query.stride(1) < query.stride(2))
-    return query.stride(1) < query.stride(2)
-
-
 def attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ) -> Handled:
     def ours() -> Tensor:
-        output = F.attention(
-            query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
-        )
-        # As torch's result it has the query's layout, because a forward may view it. With the heads beside each other
-        # what such a forward does next, transpose(1, 2).reshape(), no longer copies.
-        return output.transpose(1, 2).contiguous().transpose(1, 2) if _heads_are_neighbours(query) else output
+        return F.attention(query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
 
     if dropout_p != 0:
         other = "dropout"
