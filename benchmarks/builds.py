@@ -21,6 +21,7 @@ from torch.utils.benchmark import Measurement
 
 from benchmarks import common
 from benchmarks.common.benchmark import MOST_S
+from benchmarks.common.command import to_stderr
 from benchmarks.common.timing import quartiles_s
 
 VARIABLE = "XGEMM_LIBRARY"
@@ -134,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
             if left <= 0:
                 total.notes.append(f"budget spent: {cases} of {len(keys)} cases not measured, from {key} on")
                 break
-            print(f"… {key}", file=sys.stderr)
+            to_stderr(key)
             turns: list[Measurement] = []
             share_s = min(left / cases, MOST_S) / (2 * len(builds))
             for build in [*builds, *reversed(builds)]:

@@ -79,64 +79,52 @@ class Input:
 
 ENCODER = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
-MODELS = [
-    Model(
-        "BERT-large",
-        ("BertConfig", "BertModel"),
-        {**ENCODER, "vocab_size": 30522, "max_position_embeddings": 512},
-        {**TINY, "vocab_size": 100},
-        (Input(32, 512), Input(1, 128)),
-    ),
-    Model(
-        "ViT-L",
-        ("ViTConfig", "ViTModel"),
-        {**ENCODER, "image_size": 224, "patch_size": 16},
-        {**TINY, "image_size": 32, "patch_size": 8},
-        (Input(64), Input(1)),
-    ),
-    Model(
-        "Llama-1B-like",
-        ("LlamaConfig", "LlamaForCausalLM"),
-        {
-            "hidden_size": 2048,
-            "num_hidden_layers": 16,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "intermediate_size": 8192,
-            "vocab_size": 32000,
-            "max_position_embeddings": 2048,
-            "use_cache": False,
-        },
-        {**TINY, "num_key_value_heads": 2, "vocab_size": 100},
-        (Input(4, 2048), Input(1, 128)),
-    ),
-    Model(
-        "BART-large",
-        ("BartConfig", "BartModel"),
-        {
-            "d_model": 1024,
-            "encoder_layers": 12,
-            "decoder_layers": 12,
-            "encoder_attention_heads": 16,
-            "decoder_attention_heads": 16,
-            "encoder_ffn_dim": 4096,
-            "decoder_ffn_dim": 4096,
-            "vocab_size": 50265,
-            "use_cache": False,
-        },
-        {
-            "d_model": 64,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 4,
-            "encoder_ffn_dim": 128,
-            "decoder_ffn_dim": 128,
-            "vocab_size": 100,
-        },
-        (Input(16, 512, decoder=128), Input(1, 128, decoder=32)),
-    ),
-]
+BERT = Model(
+    "BERT-large",
+    ("BertConfig", "BertModel"),
+    {**ENCODER, "vocab_size": 30522, "max_position_embeddings": 512},
+    {**TINY, "vocab_size": 100},
+    (Input(32, 512), Input(1, 128)),
+)
+VIT = Model(
+    "ViT-L",
+    ("ViTConfig", "ViTModel"),
+    {**ENCODER, "image_size": 224, "patch_size": 16},
+    {**TINY, "image_size": 32, "patch_size": 8},
+    (Input(64), Input(1)),
+)
+LLAMA = Model(
+    "Llama-1B-like",
+    ("LlamaConfig", "LlamaForCausalLM"),
+    {
+        "hidden_size": 2048,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 8192,
+        "vocab_size": 32000,
+        "max_position_embeddings": 2048,
+        "use_cache": False,
+    },
+    {**TINY, "num_key_value_heads": 2, "vocab_size": 100},
+    (Input(4, 2048), Input(1, 128)),
+)
+
+
+def both_sides(width: int, layers: int, heads: int, wide: int) -> dict[str, int]:
+    """Of an encoder and a decoder alike."""
+    sizes = {"layers": layers, "attention_heads": heads, "ffn_dim": wide}
+    return {"d_model": width} | {f"{side}_{key}": n for side in ("encoder", "decoder") for key, n in sizes.items()}
+
+
+BART = Model(
+    "BART-large",
+    ("BartConfig", "BartModel"),
+    {**both_sides(1024, 12, 16, 4096), "vocab_size": 50265, "use_cache": False},
+    {**both_sides(64, 2, 4, 128), "vocab_size": 100},
+    (Input(16, 512, decoder=128), Input(1, 128, decoder=32)),
+)
+MODELS = [BERT, VIT, LLAMA, BART]
 CPU_BATCH, CPU_LENGTH = 2, 16  # at most
 
 

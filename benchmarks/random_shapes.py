@@ -18,19 +18,14 @@ import torch
 
 from benchmarks import attention, linear, matmul, softmax
 from benchmarks.common import Case, Contender, Options, machine, options_or_estimate, run_op, sum_tolerance
-from benchmarks.common.files import save_measurements
+from benchmarks.common.command import finish, show_notes
 from benchmarks.tables import RANDOM_SHAPES, random_tables
+from torch_ext.nn import ACTIVATIONS
 
 OP = RANDOM_SHAPES
 SOURCES = ["csrc/attention", "csrc/device", "csrc/matmul", "csrc/reduce", "csrc/softmax"]
 
-PRODUCTS, LAYERS, REDUCTIONS, SOFTMAXES, ATTENTIONS = (
-    60,
-    15,
-    40,
-    20,
-    15,
-)  # cases a seed; of products a dtype and precision
+PRODUCTS, LAYERS, REDUCTIONS, SOFTMAXES, ATTENTIONS = 60, 15, 40, 20, 15  # cases a seed; products: of each kind
 GRADIENTS = 8  # of each kind
 MODEL_LAYERS, HEADS, IMAGES, CLASSES = 12, 8, 6, 8
 # Of BERT, GPT-2, ViT, Llama, U-Nets and small MLPs.
@@ -90,7 +85,7 @@ def layers(seed: int) -> Iterator[tuple[int, int, int, str]]:
     draw = random.Random(f"layers {seed}")
     for _ in range(LAYERS):
         size, wide = (logarithmic(draw, 64, 16384) // 8 * 8 for _ in range(2))
-        yield logarithmic(draw, 1, 8192), size, wide, draw.choice(list(linear.ACTIVATIONS))
+        yield logarithmic(draw, 1, 8192), size, wide, draw.choice(list(ACTIVATIONS))
 
 
 def gradients(seed: int) -> Iterator[tuple[str, matmul.Shape]]:
@@ -271,14 +266,10 @@ def main(argv: list[str] | None = None) -> int:
     options = options_or_estimate(module, argv)
     if options is None:
         return 0
-    where = machine(options.device)
-    benchmark = run_op(module, options, where, lambda text: print(f"… {text}", file=sys.stderr))
-    for line in [*(f"note: {note}" for note in benchmark.notes), *(f"FAILED: {text}" for text in benchmark.failures)]:
-        print(line)
+    benchmark = run_op(module, options, machine(options.device))
+    show_notes(benchmark)
     print(random_tables(benchmark.rows))
-    if options.measurements:
-        save_measurements(options.measurements, benchmark.measurements)
-    return 1 if benchmark.failures else 0
+    return finish(benchmark)
 
 
 if __name__ == "__main__":

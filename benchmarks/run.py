@@ -1,79 +1,60 @@
 """Runs all benchmarks within one time budget and writes their results (`make bench`)."""
 
 import dataclasses
+import importlib
 import sys
 import time
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import (
-    amax,
-    argmax,
-    attention,
-    batch_invariant,
-    common,
-    cross_entropy,
-    gated_linear,
-    host,
-    linear,
-    log_softmax,
-    logsumexp,
-    matmul,
-    predicted,
-    scaled_masked_softmax,
-    softmax,
-    topk_softmax,
-)
-from benchmarks import (
-    sum as sum_benchmark,
-)
+from benchmarks import common, predicted
 from benchmarks.common.command import some_of
 from benchmarks.results import RESULTS, gpu_folder
 from torch_ext import predict
 
 # Each op's part of the budget; what one leaves over the next ones share.
 SHARES = {
-    host: 1,
-    softmax: 3,
-    sum_benchmark: 4,
-    logsumexp: 2,
-    cross_entropy: 1,
-    amax: 1,
-    argmax: 1,
-    log_softmax: 2,
-    scaled_masked_softmax: 1,
-    topk_softmax: 2,
-    matmul: 18,
-    linear: 5,
-    gated_linear: 3,
-    attention: 12,
-    batch_invariant: 4,
+    "host": 1,
+    "softmax": 3,
+    "sum": 4,
+    "logsumexp": 2,
+    "cross_entropy": 1,
+    "amax": 1,
+    "argmax": 1,
+    "log_softmax": 2,
+    "scaled_masked_softmax": 1,
+    "topk_softmax": 2,
+    "matmul": 18,
+    "linear": 5,
+    "gated_linear": 3,
+    "attention": 12,
+    "batch_invariant": 4,
 }
 # Where torch.compile makes another kernel of the peer (--compile; the others call the same library either way), and the
 # cases in which it does: each costs seconds of the budget.
 COMPILED = {
-    softmax: "^(32768x1024|4096x32768|8192x8192 dim0) ",
-    log_softmax: "^(32768x1024|4096x32768) ",
-    logsumexp: "^(32768x1024|4096x32768) ",
-    cross_entropy: "^(8192x128256|65536x1000) ",
-    scaled_masked_softmax: "^8x16x2048x2048 ",
-    topk_softmax: "^(16384x128|8192x32768) ",
-    linear: "^(8192x|2048x4096x1024|4096x1536x384)",
-    gated_linear: "^(8192x14336x4096|16x14336x4096) ",
+    "softmax": "^(32768x1024|4096x32768|8192x8192 dim0) ",
+    "log_softmax": "^(32768x1024|4096x32768) ",
+    "logsumexp": "^(32768x1024|4096x32768) ",
+    "cross_entropy": "^(8192x128256|65536x1000) ",
+    "scaled_masked_softmax": "^8x16x2048x2048 ",
+    "topk_softmax": "^(16384x128|8192x32768) ",
+    "linear": "^(8192x|2048x4096x1024|4096x1536x384)",
+    "gated_linear": "^(8192x14336x4096|16x14336x4096) ",
 }
-GROUPS = {attention: ("prefill", "decode")}  # of cases, where all would take minutes
+GROUPS = {"attention": ("prefill", "decode")}  # of cases, where all would take minutes
 BUDGET_S, QUICK_BUDGET_S = 450.0, 90.0
 
 
 def main(argv: list[str] | None = None) -> int:
     started = time.monotonic()
     command = common.parser(__doc__ or "")
-    of_ops = some_of(*(module.OP for module in SHARES))
+    of_ops = some_of(*SHARES)
     command.add_argument("--ops", default=(), type=of_ops, help="comma-separated: these only, e.g. matmul,linear")
     arguments = command.parse_args(argv)
     options = common.options_of(arguments)
-    shares = {module: share for module, share in SHARES.items() if not arguments.ops or module.OP in arguments.ops}
+    shares = {op: share for op, share in SHARES.items() if not arguments.ops or op in arguments.ops}
     if options.budget == float("inf"):
         options.budget = QUICK_BUDGET_S if options.quick else BUDGET_S
     if not options.cuda:
@@ -87,19 +68,15 @@ def main(argv: list[str] | None = None) -> int:
     with bar as progress:
         task = progress.add_task("", total=len(shares), op="")
         left = float(sum(shares.values()))
-        for module, share in shares.items():
+        for op, share in shares.items():
             budget = (options.budget - (time.monotonic() - started)) * share / left
             left -= share
-            progress.update(task, op=module.OP)
-            mine = dataclasses.replace(options, budget=budget, compile=options.compile and module in COMPILED)
-            mine.compile_filter = options.compile_filter or COMPILED.get(module, "")
-            mine.groups = options.groups or GROUPS.get(module, ())
-            benchmark = common.run_op(
-                module,
-                mine,
-                where,
-                lambda text: progress.update(task, description=text),
-            )
+            progress.update(task, op=op)
+            mine = dataclasses.replace(options, budget=budget, compile=options.compile and op in COMPILED)
+            mine.compile_filter = options.compile_filter or COMPILED.get(op, "")
+            mine.groups = options.groups or GROUPS.get(op, ())
+            module = importlib.import_module(f"benchmarks.{op}")
+            benchmark = common.run_op(module, mine, where, lambda text: progress.update(task, description=text))
             progress.advance(task)
             if benchmark.rows or benchmark.failures or benchmark.notes:
                 common.show(benchmark)

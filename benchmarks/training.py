@@ -14,7 +14,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -27,8 +27,9 @@ import torch_ext
 from benchmarks import common, models
 from benchmarks.common import SHORT, Contender, Options, Runner, WrongResult, interleave
 from benchmarks.common.benchmark import MOST_S
+from benchmarks.common.command import finish, show_notes, to_stderr
 from benchmarks.common.timing import quartiles_s
-from benchmarks.models import ENCODER, TINY, Input, Model, everything_in_fp32, everything_in_tf32
+from benchmarks.models import Input, Model, everything_in_fp32, everything_in_tf32
 from benchmarks.tables import OURS, TF32, TRAINING, training_tables
 
 OP = TRAINING
@@ -217,41 +218,24 @@ def pinn(points: int, width: int, depth: int, batches: int = 1, rate: float = RA
     return Problem(f"PINN {depth}x{width} {points} points", make, (torch.float32,), compiles=False)
 
 
-BERT = Model(
-    "BERT-large",
-    ("BertConfig", "BertForMaskedLM"),
-    {
-        **ENCODER,
-        "vocab_size": 30522,
-        "max_position_embeddings": 512,
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-    },
-    {**TINY, "vocab_size": 100},
-    (Input(16, 512), Input(1, 128)),
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+BERT = replace(
+    models.BERT,
+    classes=("BertConfig", "BertForMaskedLM"),
+    config=models.BERT.config | NO_DROPOUT,
+    inputs=(Input(16, 512), Input(1, 128)),
 )
-VIT = Model(
-    "ViT-L",
-    ("ViTConfig", "ViTForImageClassification"),
-    {**ENCODER, "image_size": 224, "patch_size": 16, "num_labels": CLASSES},
-    {**TINY, "image_size": 32, "patch_size": 8},
-    (Input(32),),
+VIT = replace(
+    models.VIT,
+    classes=("ViTConfig", "ViTForImageClassification"),
+    config=models.VIT.config | {"num_labels": CLASSES},
+    inputs=(Input(32),),
 )
-LLAMA = Model(
-    "Llama of 8 layers",
-    ("LlamaConfig", "LlamaForCausalLM"),
-    {
-        "hidden_size": 2048,
-        "num_hidden_layers": 8,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "intermediate_size": 8192,
-        "vocab_size": 32000,
-        "max_position_embeddings": 512,
-        "use_cache": False,
-    },
-    {**TINY, "num_key_value_heads": 2, "vocab_size": 100},
-    (Input(16, 512), Input(1, 128)),
+LLAMA = replace(
+    models.LLAMA,
+    name="Llama of 8 layers",
+    config=models.LLAMA.config | {"num_hidden_layers": 8, "max_position_embeddings": 512},
+    inputs=(Input(16, 512), Input(1, 128)),
 )
 SMALL = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
 SMALL_BERT = Model("BERT 4x256", BERT.classes, {**BERT.config, **SMALL, "vocab_size": 4000}, BERT.tiny, ())
@@ -459,13 +443,10 @@ def main(argv: list[str] | None = None) -> int:
     arguments = command.parse_args(argv)
     options = common.options_of(arguments)
     benchmark = Trainings(OP, SOURCES, options, common.machine(options.device))
-    benchmark.run(cases(options, arguments.steps), lambda text: print(f"… {text}", file=sys.stderr))
+    benchmark.run(cases(options, arguments.steps), to_stderr)
     print(f"\n== {OP} on {benchmark.where.name}\n{training_tables(benchmark.rows)}")
-    for line in [*(f"note: {note}" for note in benchmark.notes), *(f"FAILED: {text}" for text in benchmark.failures)]:
-        print(line)
-    if options.measurements:
-        common.save_measurements(options.measurements, benchmark.measurements)
-    return 1 if benchmark.failures or not benchmark.rows else 0
+    show_notes(benchmark)
+    return finish(benchmark) or int(not benchmark.rows)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import common, matmul
+from benchmarks.common.command import finish, to_stderr
 from benchmarks.results import grouped
 
 CHOICE = "chosen"  # the library's own plan
@@ -90,7 +91,7 @@ def measured(
 ) -> common.Benchmark:
     """The cases, run."""
     benchmark = common.Benchmark(op, sources, options, common.machine(options.device), keep=keep)
-    benchmark.run(cases, lambda text: print(f"… {text}", file=sys.stderr))
+    benchmark.run(cases, to_stderr)
     return benchmark
 
 
@@ -120,9 +121,7 @@ def main(argv: list[str] | None = None) -> int:
     cases = [variants(case, variable, plans) for case in cases]
     benchmark = measured(arguments.op, module.SOURCES, cases, options, keep=False)
     show(benchmark, plans)
-    if options.measurements:
-        common.save_measurements(options.measurements, benchmark.measurements)
-    return 1 if benchmark.wrong or benchmark.failures else 0
+    return finish(benchmark) or int(benchmark.wrong > 0)
 
 
 def show(benchmark: common.Benchmark, plans: list[str]) -> None:

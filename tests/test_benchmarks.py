@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import importlib
 import importlib.machinery
 import json
 import os
@@ -99,8 +100,8 @@ def test_wrong_result_is_refused_before_timing(wrong: Callable[..., torch.Tensor
 
 
 def every_case() -> Iterator[common.Case]:
-    for module in run.SHARES:
-        yield from module.cases(CPU)
+    for op in run.SHARES:
+        yield from importlib.import_module(f"benchmarks.{op}").cases(CPU)
     yield from cpu.cases(CPU)
     yield from random_shapes.cases(dataclasses.replace(CPU, seed=3))
 
@@ -295,6 +296,12 @@ def test_runs_merge_on_the_same_sources_and_kernels_only(tmp_path: Path, monkeyp
 def test_run_of_some_operators(tmp_path: Path) -> None:
     assert run.main(["--quick", "--device", "cpu", "--ops", "argmax,amax", "--out", str(tmp_path)]) == 0
     assert {path.stem for path in tmp_path.glob("*.json")} == {"argmax", "amax"}
+
+
+@pytest.mark.parametrize("main", [random_shapes.main, partial(common.main, matmul)], ids=["random_shapes", "matmul"])
+def test_a_filter_that_no_case_passes(main: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--device", "cpu", "--filter", "^nothing$"]) == 1
+    assert "no case is of these dtypes, modes, groups and this filter" in capsys.readouterr().err
 
 
 # ---- attention: references, masks, peers' conventions ----------------------------------------------------------------

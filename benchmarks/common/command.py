@@ -127,8 +127,13 @@ def estimate(module: ModuleType, options: Options) -> str:
     return "\n".join([*lines, f"{'all':<14} {len(every):>4} cases, about {sum(every):4.0f} s on an H200"])
 
 
+def to_stderr(text: str) -> None:
+    """The progress of a run."""
+    print(f"… {text}", file=sys.stderr)
+
+
 def run_op(
-    module: ModuleType, options: Options, where: Machine, progress: Callable[[str], None] = lambda text: None
+    module: ModuleType, options: Options, where: Machine, progress: Callable[[str], None] = to_stderr
 ) -> Benchmark:
     """Measures one benchmark module: its OP, SOURCES and cases(options)."""
     benchmark = Benchmark(module.OP, module.SOURCES, options, where)
@@ -139,10 +144,22 @@ def run_op(
 def show(benchmark: Benchmark) -> None:
     print(f"\n== {benchmark.op} on {benchmark.where.name}: medians of interleaved blocks")
     print(table(benchmark.measurements))
-    for note in benchmark.notes:
-        print(f"note: {note}")
-    for failure in benchmark.failures:
-        print(f"FAILED: {failure}")
+    show_notes(benchmark)
+
+
+def show_notes(benchmark: Benchmark) -> None:
+    for line in [*(f"note: {note}" for note in benchmark.notes), *(f"FAILED: {text}" for text in benchmark.failures)]:
+        print(line)
+
+
+def finish(benchmark: Benchmark) -> int:
+    """Keeps the measurements, where asked for; the exit code of `main`."""
+    if not (benchmark.rows or benchmark.failures or benchmark.notes):
+        print(f"{benchmark.op}: no case is of these dtypes, modes, groups and this filter", file=sys.stderr)
+        return 1
+    if benchmark.options.measurements:
+        save_measurements(benchmark.options.measurements, benchmark.measurements)
+    return 1 if benchmark.failures else 0
 
 
 def main(module: ModuleType, argv: list[str] | None = None) -> int:
@@ -153,12 +170,8 @@ def main(module: ModuleType, argv: list[str] | None = None) -> int:
 
 def measure(module: ModuleType, options: Options) -> int:
     """Measures one benchmark module and prints what came out; the exit code of `main`."""
-    benchmark = run_op(module, options, machine(options.device), lambda text: print(f"… {text}", file=sys.stderr))
-    if not (benchmark.rows or benchmark.failures or benchmark.notes):
-        print(f"{module.OP}: no case is of these dtypes, modes, groups and this filter", file=sys.stderr)
-        return 1
-    show(benchmark)
-    print(summary(benchmark))
-    if options.measurements:
-        save_measurements(options.measurements, benchmark.measurements)
-    return 1 if benchmark.failures else 0
+    benchmark = run_op(module, options, machine(options.device))
+    if benchmark.rows or benchmark.failures or benchmark.notes:
+        show(benchmark)
+        print(summary(benchmark))
+    return finish(benchmark)
