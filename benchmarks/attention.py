@@ -14,18 +14,8 @@ from functools import partial
 
 import torch
 
-from benchmarks.attention_peers import (
-    DOCUMENTS,
-    MASKS,
-    ONE_PART,
-    SCORES,
-    TOKENS,
-    WIDTH,
-    Problem,
-    math_backend,
-    peers,
-    reference,
-)
+from benchmarks import attention_peers
+from benchmarks.attention_peers import MASKS, ONE_PART, TOKENS, WIDTH, Problem
 from benchmarks.common import Case, Contender, Options, measure, options_or_estimate, sum_tolerance
 from benchmarks.common.machine import TFLOPS
 from benchmarks.matmul import tf32
@@ -57,7 +47,7 @@ def unmasked(p: Problem) -> Contender:
         return torch.ops.xgemm.attention(q, k, v, enable_gqa=p.gqa)
 
     def apart(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        q, k, v = (x[0].unflatten(1, (DOCUMENTS, -1)).transpose(0, 1) for x in (q, k, v))
+        q, k, v = (x[0].unflatten(1, (attention_peers.DOCUMENTS, -1)).transpose(0, 1) for x in (q, k, v))
         return torch.ops.xgemm.attention(q, k, v, enable_gqa=p.gqa).transpose(0, 1).flatten(1, 2)[None]
 
     def blocks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -87,7 +77,7 @@ def case(
         new = partial(torch.randn, dtype=dtype, device=device)
         mask = (MASKS[p.mask](p, dtype, device),) if p.mask else ()
         return (
-            new(p.batch, p.heads, p.rows, p.size) * SCORES[p.scores],
+            new(p.batch, p.heads, p.rows, p.size) * attention_peers.SCORES[p.scores],
             new(p.batch, p.kv_heads, p.keys, p.size),
             new(p.batch, p.kv_heads, p.keys, p.dv),
             *mask,
@@ -107,12 +97,12 @@ def case(
 
     def baseline(*inputs: torch.Tensor) -> torch.Tensor:
         with tf32() if mode in ONE_PART else contextlib.nullcontext():
-            return math_backend(*inputs, **p.limits)
+            return attention_peers.math_backend(*inputs, **p.limits)
 
     call: Callable[..., torch.Tensor] = partial(ours if p.mask else torch.ops.xgemm.attention, **named)
     contenders = [Contender("xgemm", call, tolerance=ONE_PART.get(p.precision, 0.0))]
     contenders += [unmasked(p)] if p.mask or p.window else []
-    contenders += peers(p, dtype, options)
+    contenders += attention_peers.peers(p, dtype, options)
     # Half precision rounds the probabilities (or their running maximum's rescaling) once before they meet v.
     rounding = 0.0 if dtype == FP32 else 2 * torch.finfo(dtype).eps
     mask_bytes = {
@@ -141,7 +131,7 @@ def case(
         dtype=dtype,
         make=make,
         contenders=contenders,
-        reference=partial(reference, **p.limits),
+        reference=partial(attention_peers.reference, **p.limits),
         tolerance=2 * sum_tolerance(p.keys, dtype) + 2 * sum_tolerance(p.size, dtype) + rounding,
         read=p.batch * p.heads * p.rows * p.size * dtype.itemsize + keys_bytes + mask_bytes,
         written=p.batch * p.heads * p.rows * p.dv * dtype.itemsize,

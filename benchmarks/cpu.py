@@ -3,6 +3,7 @@
 Writes `benchmarks/results/<cpu>/cpu.json`; the options are those of every benchmark, with a budget of 60 s.
 """
 
+import importlib
 import sys
 from dataclasses import replace
 from functools import partial
@@ -10,22 +11,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from benchmarks import (
-    amax,
-    argmax,
-    attention,
-    common,
-    cross_entropy,
-    gated_linear,
-    linear,
-    log_softmax,
-    logsumexp,
-    matmul,
-    scaled_masked_softmax,
-    softmax,
-    topk_softmax,
-)
-from benchmarks import sum as sum_benchmark
+from benchmarks import attention, common, matmul
 from benchmarks.common import Case, Contender, Options
 from benchmarks.results import RESULTS, cpu_name, gpu_folder
 
@@ -65,23 +51,28 @@ def cases_by_op(dtype: torch.dtype, options: Options) -> dict[str, list[Case]]:
     mode = "highest" if dtype == torch.float32 else None
     products = [matmul.Shape(128, 128, 128), matmul.Shape(512, 512, 512), matmul.Shape(1, 1024, 1024)]
     layers = [(1, 384, 384, "none"), (128, 384, 1536, "gelu")]
+
+    def case(op: str, *problem: object, **more: object) -> Case:
+        """Of the operator's own benchmark."""
+        return importlib.import_module(f"benchmarks.{op}").case(*problem, dtype, options, **more)
+
     return {
         "matmul": [matmul.case(shape, dtype, mode, options) for shape in products],
         "addmm": [addmm(shape, dtype, mode, options) for shape in products[:2]],
-        "linear": [linear.case(*shape, dtype, options) for shape in layers],
-        "gated_linear": [gated_linear.case(128, 384, 1024, "silu", dtype, options)],
-        "sum": [sum_benchmark.case(*of, dtype, options) for of in ((SQUARE, None), (SQUARE, 0), (SQUARE, 1))],
-        "mean": [sum_benchmark.case(SQUARE, 1, dtype, options, mean=True)],
-        "amax": [amax.case(SQUARE, 1, dtype, options)],
-        "amin": [amax.case(SQUARE, 1, dtype, options, op="amin")],
-        "argmax": [argmax.case(SQUARE, 1, dtype, options)],
-        "argmin": [argmax.case(SQUARE, 1, dtype, options, op="argmin")],
-        "logsumexp": [logsumexp.case(SQUARE, dtype, options)],
-        "cross_entropy": [cross_entropy.case(256, 10000, dtype, options)],
-        "softmax": [softmax.case(SQUARE, dtype, options, dim) for dim in (-1, 0)],
-        "log_softmax": [log_softmax.case(SQUARE, dtype, options)],
-        "topk_softmax": [topk_softmax.case(1024, 64, 6, dtype, options)],
-        "scaled_masked_softmax": [scaled_masked_softmax.case((1, 8, 128, 128), (128, 128), dtype, options)],
+        "linear": [case("linear", *shape) for shape in layers],
+        "gated_linear": [case("gated_linear", 128, 384, 1024, "silu")],
+        "sum": [case("sum", SQUARE, dim) for dim in (None, 0, 1)],
+        "mean": [case("sum", SQUARE, 1, mean=True)],
+        "amax": [case("amax", SQUARE, 1)],
+        "amin": [case("amax", SQUARE, 1, op="amin")],
+        "argmax": [case("argmax", SQUARE, 1)],
+        "argmin": [case("argmax", SQUARE, 1, op="argmin")],
+        "logsumexp": [case("logsumexp", SQUARE)],
+        "cross_entropy": [case("cross_entropy", 256, 10000)],
+        "softmax": [case("softmax", SQUARE, dim=dim) for dim in (-1, 0)],
+        "log_softmax": [case("log_softmax", SQUARE)],
+        "topk_softmax": [case("topk_softmax", 1024, 64, 6)],
+        "scaled_masked_softmax": [case("scaled_masked_softmax", (1, 8, 128, 128), (128, 128))],
         "attention": [attention_case(*of, dtype, options) for of in ((128, False), (512, True))],
     }
 

@@ -9,15 +9,8 @@ import torch.nn.functional as F
 from benchmarks.common import Case, Contender, Options, main
 
 OP = "host"
-SOURCES = [
-    "csrc/attention",
-    "csrc/device",
-    "csrc/matmul",
-    "csrc/reduce",
-    "csrc/softmax",
-    "csrc/topk_softmax",
-    "csrc/torch",
-]
+FOLDERS = ("attention", "device", "matmul", "reduce", "softmax", "topk_softmax", "torch")
+SOURCES = [f"csrc/{folder}" for folder in FOLDERS]
 
 Call = Callable[..., torch.Tensor]
 

@@ -14,41 +14,10 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import tables
 from benchmarks.plots import draw, headline_panels
 from benchmarks.results import ROOT, geomean
-from benchmarks.tables import (
-    BATCH_INVARIANT,
-    CPU,
-    LAB,
-    MODELS,
-    OPS,
-    OURS,
-    RANDOM_SHAPES,
-    TRAINING,
-    Results,
-    aligned,
-    batch_invariant_table,
-    best_peer,
-    case_groups,
-    compared,
-    cpu_summary,
-    cpu_tables,
-    lab_counters,
-    lab_figure,
-    lab_overview,
-    lab_table,
-    markdown,
-    model_pairs,
-    models_table,
-    op_table,
-    overview_table,
-    portable_table,
-    provenance,
-    random_report,
-    speedup,
-    tall,
-    training_report,
-)
+from benchmarks.tables import OURS, Results, best_peer, compared, provenance, speedup
 
 BEGIN, END = r"^<!-- results:begin(?: (\w+))? -->\n", r"^<!-- results:end -->$"
 MARKED = re.compile(f"({BEGIN})(?:(?!<!-- results:begin).)*?({END})", re.DOTALL | re.MULTILINE)
@@ -56,22 +25,15 @@ FIGURE = re.compile(r"(<!-- = (.+?) -->)[^<]*(<!-- / -->)")
 
 
 # The rows of README's table: a name, operators, dtypes, and the precision of fp32 products.
+PRODUCTS, BOTH = ("matmul", "linear", "gated_linear"), ("float32", "bfloat16")
+REDUCTIONS = ("sum", "amax", "argmax", "logsumexp", "cross_entropy")
+SOFTMAXES = ("softmax", "log_softmax", "scaled_masked_softmax")
 SUMMARY = [
-    ("matmul, linear, gated_linear; float32", ("matmul", "linear", "gated_linear"), ("float32",), "highest"),
-    ("the same; bfloat16, float16", ("matmul", "linear", "gated_linear"), ("bfloat16", "float16"), None),
-    (
-        "sum, amax, argmax, logsumexp, cross_entropy",
-        ("sum", "amax", "argmax", "logsumexp", "cross_entropy"),
-        ("float32", "bfloat16"),
-        None,
-    ),
-    (
-        "softmax, log_softmax, scaled_masked_softmax",
-        ("softmax", "log_softmax", "scaled_masked_softmax"),
-        ("float32", "bfloat16"),
-        None,
-    ),
-    ("topk_softmax", ("topk_softmax",), ("float32", "bfloat16"), None),
+    (f"{', '.join(PRODUCTS)}; float32", PRODUCTS, ("float32",), "highest"),
+    ("the same; bfloat16, float16", PRODUCTS, ("bfloat16", "float16"), None),
+    (", ".join(REDUCTIONS), REDUCTIONS, BOTH, None),
+    (", ".join(SOFTMAXES), SOFTMAXES, BOTH, None),
+    ("topk_softmax", ("topk_softmax",), BOTH, None),
     ("attention; float32", ("attention",), ("float32",), None),
     ("attention; bfloat16", ("attention",), ("bfloat16",), None),
 ]
@@ -84,7 +46,7 @@ LONG_ROW = 4096  # columns
 
 
 def measured(results: Results) -> list[dict]:
-    return [results.documents[op] for op in OPS if op in results.documents]
+    return [results.documents[op] for op in tables.OPS if op in results.documents]
 
 
 def why(results: Results) -> str:
@@ -95,19 +57,19 @@ def why(results: Results) -> str:
         group[OURS]["floor_us"] / group[OURS]["us"]
         for op in ("softmax", "logsumexp")
         for dtype in ("float32", "bfloat16")
-        for group in tall(results.groups(op, dtype))
+        for group in tables.tall(results.groups(op, dtype))
         if group[OURS]["shape"]["sizes"][-1] >= LONG_ROW
     ]
     halves: dict[bool, list[float]] = {True: [], False: []}
     for group in [*compared(results, "matmul", "bfloat16"), *compared(results, "matmul", "float16")]:
-        halves[aligned(group[OURS])].append(speedup(group))
+        halves[tables.aligned(group[OURS])].append(speedup(group))
     if not (products and rows and halves[True] and halves[False]):
         return ""
     fast, whole, unaligned = (geomean(values) for values in (map(speedup, products), halves[True], halves[False]))
     layers = [speedup(group) for group in products if {"layers", "few rows"} & set(group[OURS].get("groups", ()))]
     drawn = [
         speedup(group)
-        for group in results.groups(RANDOM_SHAPES, "float32", "highest")
+        for group in results.groups(tables.RANDOM_SHAPES, "float32", "highest")
         if "matmul" in group[OURS].get("groups", ()) and best_peer(group)
     ]
     others = [(layers, "on shapes of real layers"), (drawn, "on random shapes")]
@@ -141,12 +103,12 @@ def summary(results: Results) -> str:
         groups = [group for op in ops for dtype in dtypes for group in compared(results, op, dtype, mode)]
         if groups:
             rows.append(summary_row(name, [(best_peer(group), group[OURS]) for group in groups]))
-    pairs = model_pairs(results)
+    pairs = tables.model_pairs(results)
     for name, dtypes, small in SUMMARY_OF_MODELS:
         kept = [pair for pair in pairs if pair[1]["dtype"] in dtypes and (pair[1]["shape"]["batch"] == 1) == small]
         if kept:
             rows.append(summary_row(name, kept, "ms"))
-    text += markdown(["operators", "cases", "speed-up, geomean", "range", "error over the peer's, median"], rows)
+    text += tables.markdown(["operators", "cases", "speed-up, geomean", "range", "error over the peer's, median"], rows)
     text += f"\n{provenance(*documents)}. Speed-up: time of the fastest peer of the same\n"
     text += "accuracy (torch's own operators, each SDPA backend, torch.compile) over ours; below 1 the peer is faster. "
     text += "Error: Frobenius norm against float64.\nMore: [docs/results.md](docs/results.md).\n"
@@ -177,30 +139,30 @@ def overview(results: Results) -> str:
     text = f"{provenance(*documents)}. Speed-up: time of the fastest peer of the same accuracy over ours, medians of\n"
     text += "interleaved runs on random normal data, each result checked against float64 first. Unaligned: rows of an\n"
     text += "operand are not a multiple of 16 bytes.\n\n"
-    text += overview_table(results) + "".join(f"\n{tested(of)}" for of in results.gpu_tests)
-    plots = [op for op in OPS if (results.folder / f"{op}.png").exists()]
+    text += tables.overview_table(results) + "".join(f"\n{tested(of)}" for of in results.gpu_tests)
+    plots = [op for op in tables.OPS if (results.folder / f"{op}.png").exists()]
     return text + ("\n" if plots else "") + "".join(f"![{op}](../{results.url}/{op}.png)\n" for op in plots)
 
 
 def everything(results: Results) -> str:
     """build/results.md: every measurement of every operator."""
-    measured = [f"## {op}\n\n{op_table(op, results)}\n" for op in OPS if op in results.documents]
-    return f"# Every measurement\n\n{''.join(measured)}## On a CPU\n\n{cpu_tables(results)}"
+    measured = [f"## {op}\n\n{tables.op_table(op, results)}\n" for op in tables.OPS if op in results.documents]
+    return f"# Every measurement\n\n{''.join(measured)}## On a CPU\n\n{tables.cpu_tables(results)}"
 
 
 PARTS: dict[str | None, Callable[[Results], str]] = {
     None: summary,
     "why": why,
     "overview": overview,
-    "groups": case_groups,
-    RANDOM_SHAPES: random_report,
-    BATCH_INVARIANT: batch_invariant_table,
-    "portable": portable_table,
-    MODELS: models_table,
-    TRAINING: training_report,
-    CPU: cpu_summary,
-    "lab": lab_overview,
-    "lab_counters": lab_counters,
+    "groups": tables.case_groups,
+    tables.RANDOM_SHAPES: tables.random_report,
+    tables.BATCH_INVARIANT: tables.batch_invariant_table,
+    "portable": tables.portable_table,
+    tables.MODELS: tables.models_table,
+    tables.TRAINING: tables.training_report,
+    tables.CPU: tables.cpu_summary,
+    "lab": tables.lab_overview,
+    "lab_counters": tables.lab_counters,
 }
 
 
@@ -211,14 +173,14 @@ def filled(page: Path, text: str, results: Results) -> str:
         name = match[2]
         if name in PARTS:
             return match[1] + PARTS[name](results) + match[3]
-        if name not in LAB:
+        if name not in tables.LAB:
             raise ValueError(f"{page}: there is no part {name} of the results")
-        return match[1] + lab_table(name, results) + match[3]
+        return match[1] + tables.lab_table(name, results) + match[3]
 
     new, blocks = MARKED.subn(block, text)
     if blocks != len(re.findall(r"^<!-- results:", text, re.MULTILINE)) / 2:
         raise ValueError(f"{page}: a results:begin without its results:end, or the other way round")
-    new, figures = FIGURE.subn(lambda match: match[1] + lab_figure(match[2], results) + match[3], new)
+    new, figures = FIGURE.subn(lambda match: match[1] + tables.lab_figure(match[2], results) + match[3], new)
     if figures != new.count("<!-- = "):
         raise ValueError(f"{page}: a figure without its end")
     return new

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from benchmarks.common import Case, Options, main, row_case, sum_tolerance
+from benchmarks.common import Case, Options, cases_of, main, row_case, sum_tolerance
 
 OP = "sum"
 SOURCES = ["csrc/device", "csrc/reduce"]
@@ -42,10 +42,9 @@ def case(shape: tuple[int, ...], dim: int | None, dtype: torch.dtype, options: O
 
 
 def cases(options: Options) -> list[Case]:
+    found = cases_of(case, PEERS, QUICK, CPU, options)
     if not options.cuda:
-        return [case(*problem, torch.float32, options) for problem in CPU]
-    problems = QUICK if options.quick else PEERS
-    found = [case(*problem, dtype, options) for dtype in (torch.float32, torch.bfloat16) for problem in problems]
+        return found
     if not options.quick:
         found.append(case((8192, 8191), 0, torch.bfloat16, options))  # rows at odd addresses
     return found + [case((8192, 8192), 1, dtype, options, mean=True) for dtype in (torch.float32, torch.bfloat16)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.results import geomean, grouped
+from torch_ext.lab import EXPERIMENTS
 from torch_ext.lab.experiment import need
 
 OPS = [
@@ -35,26 +36,7 @@ OTHER_MODE = (
 )
 MODELS, TRAINING, CPU = "models", "training", "cpu"  # whole models and training steps on the GPU; every op on a CPU
 LADDERS = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_transpose", "lab_softmax", "lab_attention"]
-LAB = [
-    *LADDERS,
-    "lab_reduction_grid",
-    "lab_coalescing",
-    "lab_fma",
-    "lab_copy",
-    "lab_divergence",
-    "lab_first_launch",
-    "lab_coarsening",
-    "lab_privatisation",
-    "lab_tiling",
-    "lab_quantisation",
-    "lab_padding",
-    "lab_latency",
-    "lab_bandwidth",
-    "lab_scheduling",
-    "lab_registers",
-    "lab_spilling",
-    "lab_roofline",
-]
+LAB = list(dict.fromkeys([*LADDERS, *(f"lab_{name}" for name in EXPERIMENTS)]))
 LAB_COUNTERS = "lab_counters"
 COMPUTE = {"matmul", "linear", "gated_linear", "attention"}  # the others move bytes: their figure is the cold one
 OURS = "xgemm"

@@ -10,10 +10,10 @@ its blocks and the spread their quartiles. A row says where its data lay and wha
   call is short). A case whose data alone exceed four times the L2 is cold by nature and is measured once.
 """
 
-import torch_ext  # noqa: F401  (registers torch.ops.xgemm)
+# ruff: noqa: F401  (what benchmarks and tests take from here)
+import torch_ext  # registers torch.ops.xgemm
 from benchmarks.common.benchmark import Benchmark, ContextLost
 from benchmarks.common.cases import (
-    COMPILED,
     DTYPES,
     SHORT,
     Case,
@@ -36,42 +36,6 @@ from benchmarks.common.command import (
     summary,
     table,
 )
-from benchmarks.common.files import save_measurements, write_results
+from benchmarks.common.files import save_measurements
 from benchmarks.common.machine import Gpu, Machine, machine
-from benchmarks.common.timing import Runner, eager_runner, graph_runner, host_runner, interleave
-
-__all__ = [
-    "COMPILED",
-    "DTYPES",
-    "SHORT",
-    "Benchmark",
-    "Case",
-    "Contender",
-    "ContextLost",
-    "Gpu",
-    "Machine",
-    "Options",
-    "Runner",
-    "WrongResult",
-    "cases_of",
-    "check",
-    "compiled",
-    "eager_runner",
-    "graph_runner",
-    "host_runner",
-    "interleave",
-    "machine",
-    "main",
-    "measure",
-    "options_of",
-    "options_or_estimate",
-    "parser",
-    "row_case",
-    "run_op",
-    "save_measurements",
-    "show",
-    "sum_tolerance",
-    "summary",
-    "table",
-    "write_results",
-]
+from benchmarks.common.timing import Runner, eager_runner, graph_runner, interleave
