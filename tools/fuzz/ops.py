@@ -197,10 +197,6 @@ def linear(draw: Draw, op: str = "linear") -> Case:
     return case
 
 
-def linear_prepared(draw: Draw) -> Case:
-    return linear(draw, "linear_prepared")
-
-
 def prepare(draw: Draw) -> Case:
     dtype = draw.dtype()
     inputs = {"weight": draw.tensor(draw.sizes(2, 1 << 20), dtype), "precision": draw.choice(PRECISIONS)}
@@ -514,9 +510,7 @@ def topk_softmax(draw: Draw) -> Case:
         values, where = chosen(input)
         y = input.reshape(1) if input.dim() == 0 else input
         values = torch.softmax(values, dim) if renormalize else torch.softmax(y, dim).gather(dim, where)
-        return values.reshape(input.shape if input.dim() == 0 else values.shape), where.reshape(
-            input.shape if input.dim() == 0 else where.shape
-        )
+        return (values, where) if input.dim() else (values.reshape(()), where.reshape(()))
 
     def bound(input: Tensor, **_: Any) -> tuple[Bound, Bound]:
         values = torchs(input)[0]
@@ -665,10 +659,6 @@ def attention(draw: Draw, op: str = "attention") -> Case:
     return case
 
 
-def attention_lse(draw: Draw) -> Case:
-    return attention(draw, "attention_lse")
-
-
 def sequences_of(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Query, key and value of each sequence, (heads, rows, columns)."""
     table, used = inputs.get("block_table"), inputs.get("cache_seqlens", inputs.get("seqused_k"))
@@ -781,7 +771,7 @@ OPS: dict[str, Callable[[Draw], Case]] = {
     "matmul": matmul,
     "addmm": addmm,
     "linear": linear,
-    "linear_prepared": linear_prepared,
+    "linear_prepared": lambda draw: linear(draw, "linear_prepared"),
     "prepare": prepare,
     "gated_linear": gated_linear,
     **{op: lambda draw, op=op: sum_or_mean(op, draw) for op in ("sum", "mean")},
@@ -793,6 +783,6 @@ OPS: dict[str, Callable[[Draw], Case]] = {
     "scaled_masked_softmax": scaled_masked_softmax,
     "topk_softmax": topk_softmax,
     "attention": attention,
-    "attention_lse": attention_lse,
+    "attention_lse": lambda draw: attention(draw, "attention_lse"),
     **{op: sequences(op) for op in SEQUENCES},
 }
