@@ -243,19 +243,25 @@ def summarise(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {**counts, "sanitizer": sanitizer, "fuzz": fuzz, "missing": missing, "parts": parts}
 
 
+def shard(text: str) -> str:
+    """What --shard takes, of the fuzzer too."""
+    part = re.fullmatch(r"(\d+)/(\d+)", text)
+    if part is None or not 1 <= int(part[1]) <= int(part[2]):
+        raise argparse.ArgumentTypeError(f"expected I/N with I of 1 to N, got {text}")
+    return text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=TOOLS, default=TOOLS, help="what to run")
     parser.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="run N shards of the tests of each side by side"
     )
-    parser.add_argument("--shard", metavar="I/N", help="run the I-th of N shards of the tests only")
+    parser.add_argument("--shard", type=shard, metavar="I/N", help="run the I-th of N shards of the tests only")
     parser.add_argument("--timeout", type=float, default=1800, metavar="S", help="end a shard after so many seconds")
     parser.add_argument("--select", default="", metavar="EXPRESSION", help="pytest's -k; records nothing")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write DIR/gpu_tests.json instead")
     arguments = parser.parse_args()
-    if arguments.shard is not None and not re.fullmatch(r"[1-9]\d*/[1-9]\d*", arguments.shard):
-        parser.error(f"--shard: expected I/N such as 2/3, got {arguments.shard}")
     if arguments.jobs < 1 or (arguments.jobs > 1 and arguments.shard):
         parser.error("--jobs: expected a number from 1 on, and no --shard with more than 1")
 

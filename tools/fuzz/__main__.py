@@ -31,6 +31,7 @@ import torch
 from tools.fuzz import ROOT
 from tools.fuzz.check import REPEATS
 from tools.fuzz.worker import POSITION, STREAMS, run_block
+from tools.gpu_tests import shard
 
 CHUNK = 64  # cases of one stream that a worker is given at a time
 SHOWN = 5  # failures of a stream that are printed
@@ -289,7 +290,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, help="worker processes (default: a core each, at most 8)")
     parser.add_argument("--timeout", type=float, default=120, metavar="S", help="a case that takes longer has hung")
     parser.add_argument("--repeats", type=int, default=2, metavar="N", help="calls of a case, all with the same bits")
-    parser.add_argument("--shard", default="1/1", metavar="I/N", help="run the I-th of N parts of the cases only")
+    parser.add_argument("--shard", type=shard, default="1/1", metavar="I/N", help="run the I-th of N parts only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write counts and failures")
     parser.add_argument("--use", nargs="+", default=[], metavar="MODULE", help="imported by the workers first")
     parser.add_argument("--replay", metavar="'OP SEED CASE'", help="run one case in this process")
@@ -305,9 +306,6 @@ def main(arguments: list[str] | None = None) -> int:
         return replay(options.replay, options.device)
     if unknown := set(options.ops) - set(STREAMS):
         parser.error(f"--ops: expected some of {' '.join(STREAMS)}, got {' '.join(sorted(unknown))}")
-    part = re.fullmatch(r"(\d+)/(\d+)", options.shard)
-    if part is None or not 1 <= int(part[1]) <= int(part[2]):
-        parser.error(f"--shard: expected I/N with I of 1 to N, got {options.shard}")
     if options.cases is not None and options.cases < 0:
         parser.error(f"--cases: expected a number of at least 0, got {options.cases}")
     options.jobs = options.jobs or min(8, os.cpu_count() or 1)
