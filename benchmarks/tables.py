@@ -3,7 +3,7 @@
 import json
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,9 +31,8 @@ RANDOM_SHAPES = "random_shapes"  # every op, on shapes that a seed draws
 BATCH_INVARIANT = "batch_invariant"  # the mode beside the default
 PORTABLE = [f"{op}_arch80" for op in ("matmul", "attention")]  # measured in the mode XGEMM_ARCH=80
 ENABLED_MODE = "xgemm_enabled"  # torch's call in the mode, within torch_ext.enable()
-OTHER_MODE = (
-    "batch_invariant_ops"  # another library's mode: https://github.com/thinking-machines-lab/batch_invariant_ops
-)
+# Another library's mode: https://github.com/thinking-machines-lab/batch_invariant_ops
+OTHER_MODE = "batch_invariant_ops"
 MODELS, TRAINING, CPU = "models", "training", "cpu"  # whole models and training steps on the GPU; every op on a CPU
 LADDERS = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_transpose", "lab_softmax", "lab_attention"]
 LAB = list(dict.fromkeys([*LADDERS, *(f"lab_{name}" for name in EXPERIMENTS)]))
@@ -193,14 +192,18 @@ def overview_table(results: Results) -> str:
     return markdown(["operator", *RATIO_HEADS, "its largest case", "best peer there"], rows)
 
 
-def case_groups_table(op: str, results: Results) -> str:
-    """A line a group of an op's cases, dtype and mode: speed-ups over the best peer."""
+def of_case_groups(op: str, results: Results) -> Iterator[tuple[str, str, list[Group]]]:
+    """The name of a group of cases, dtype and mode, and its measurements that have a peer."""
     rows = results.documents.get(op, {"rows": []})["rows"]
-    table = []
     for name in dict.fromkeys(name for row in rows for name in row.get("groups", ())):
         for dtype, mode in dict.fromkeys((row["dtype"], row["mode"]) for row in rows):
             if groups := compared(results, op, dtype, mode, of=name):
-                table.append([name, f"{dtype} {mode or ''}".strip(), *ratio_cells(groups)])
+                yield name, f"{dtype} {mode or ''}".strip(), groups
+
+
+def case_groups_table(op: str, results: Results) -> str:
+    """A line a group of an op's cases, dtype and mode: speed-ups over the best peer."""
+    table = [[name, kind, *ratio_cells(groups)] for name, kind, groups in of_case_groups(op, results)]
     return markdown([op, "dtype", *RATIO_HEADS], table) if table else ""
 
 
@@ -212,21 +215,15 @@ def case_groups(results: Results) -> str:
 
 def batch_invariant_table(results: Results) -> str:
     """A line a group, dtype and mode: the default's and the best peer's time over that in batch-invariant mode."""
-    document = results.documents.get(BATCH_INVARIANT, {"rows": []})
     table = []
-    for name in dict.fromkeys(name for row in document["rows"] for name in row["groups"]):
-        for dtype, mode in dict.fromkeys((row["dtype"], row["mode"]) for row in document["rows"]):
-            groups = compared(results, BATCH_INVARIANT, dtype, mode, of=name)
-            ratios = sorted((group["xgemm_default"]["us"] / group[OURS]["us"], group[OURS]["case"]) for group in groups)
-            if ratios:
-                mean, (worst, case) = geomean([ratio for ratio, _ in ratios]), ratios[0]
-                of_peer = ratio_cells(groups)
-                theirs = [
-                    group[OTHER_MODE]["us"] / group[ENABLED_MODE]["us"] for group in groups if OTHER_MODE in group
-                ]
-                other = f"{geomean(theirs):.2f}" if theirs else ""
-                cells = [f"{mean:.2f}", f"{worst:.2f}: {case}", of_peer[1], of_peer[-1], other]
-                table.append([name, f"{dtype} {mode or ''}".strip(), of_peer[0], *cells])
+    for name, kind, groups in of_case_groups(BATCH_INVARIANT, results):
+        ratios = sorted((group["xgemm_default"]["us"] / group[OURS]["us"], group[OURS]["case"]) for group in groups)
+        mean, (worst, case) = geomean([ratio for ratio, _ in ratios]), ratios[0]
+        of_peer = ratio_cells(groups)
+        theirs = [group[OTHER_MODE]["us"] / group[ENABLED_MODE]["us"] for group in groups if OTHER_MODE in group]
+        other = f"{geomean(theirs):.2f}" if theirs else ""
+        cells = [f"{mean:.2f}", f"{worst:.2f}: {case}", of_peer[1], of_peer[-1], other]
+        table.append([name, kind, of_peer[0], *cells])
     heads = [
         "group",
         "dtype",
@@ -237,7 +234,7 @@ def batch_invariant_table(results: Results) -> str:
         "worst",
         f"{OTHER_MODE}: geomean",
     ]
-    return f"{provenance(document)}\n\n{markdown(heads, table)}" if table else ""
+    return f"{provenance(results.documents[BATCH_INVARIANT])}\n\n{markdown(heads, table)}" if table else ""
 
 
 def portable_table(results: Results) -> str:

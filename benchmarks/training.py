@@ -289,11 +289,7 @@ def enabled(device: torch.device) -> Iterator[None]:
 def contexts(dtype: torch.dtype, options: Options) -> dict[str, Callable[[], contextlib.AbstractContextManager]]:
     """The contenders."""
     tf32 = {TF32: everything_in_tf32} if dtype == torch.float32 and options.cuda else {}
-    return {
-        "torch": everything_in_fp32,
-        **tf32,
-        OURS: partial(enabled, options.device),
-    }
+    return {"torch": everything_in_fp32, **tf32, OURS: partial(enabled, options.device)}
 
 
 @dataclass

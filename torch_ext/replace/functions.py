@@ -262,11 +262,7 @@ for _name, _operator, _handler in (
 NOT_COVERED: dict[Callable, str] = {
     **{getattr(torch, name): name for name in ("addbmm", "tensordot", "chain_matmul", "bilinear", "cdist", "vdot")},
     **{getattr(Tensor, name): name for name in ("addmm_", "addmv_", "baddbmm_", "addbmm", "addbmm_")},
-    **{
-        getattr(torch, name): name.strip("_")
-        for name in ("_grouped_mm", "_scaled_mm", "_scaled_grouped_mm", "_int_mm")
-        if hasattr(torch, name)
-    },
+    **{getattr(torch, f"_{name}"): name for name in ("grouped_mm", "scaled_mm", "scaled_grouped_mm", "int_mm")},
     **{getattr(_f, name): name for name in ("grouped_mm", "scaled_mm", "scaled_grouped_mm") if hasattr(_f, name)},
     torch.linalg.multi_dot: "multi_dot",
     _f.multi_head_attention_forward: "multi_head_attention_forward",
