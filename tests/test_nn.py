@@ -103,6 +103,7 @@ def compare(theirs, ours, args, **kwargs) -> None:
         with TorchMath() as counter:
             actual = ours(*args, **kwargs)
     assert len(counter.ours) >= 3
+    assert actual[0].is_contiguous()  # a caller may view it
     torch.testing.assert_close(actual[0], expected[0], rtol=1e-4, atol=1e-5)  # torch's attention may be of any backend
     assert (actual[1] is None) == (expected[1] is None)
     if expected[1] is not None:

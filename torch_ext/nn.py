@@ -260,12 +260,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             weights = weights if batched else weights[0]
         else:
             output, weights = self._attend(q, k, v, mask, causal), None
-        output = F.linear(output.transpose(1, 2).flatten(2), self.out_proj.weight, self.out_proj.bias)
-        if not batched:
-            output = output[0]
-        elif not self.batch_first:
-            output = output.transpose(0, 1)
-        return output, weights
+        # A caller may view the result, so it is contiguous in the query's arrangement.
+        output = output.transpose(1, 2) if self.batch_first or not batched else output.permute(2, 0, 1, 3)
+        output = F.linear(output.flatten(2), self.out_proj.weight, self.out_proj.bias)
+        return output if batched else output[0], weights
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """(N, heads, L, head size), as q."""
