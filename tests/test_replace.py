@@ -181,6 +181,16 @@ def test_a_scripted_submodule_runs_as_it_is() -> None:
     torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_mask_that_requires_grad_goes_to_torch(by_name: bool) -> None:
+    model, x = torch.nn.MultiheadAttention(8, 2).requires_grad_(False), randn(3, 2, 8)
+    mask = randn(3, 3).requires_grad_()
+    report = torch_ext.replace(model)
+    output, _ = model(x, x, x, attn_mask=mask) if by_name else model(x, x, x, None, True, mask)
+    assert output.requires_grad
+    assert report.calls == {("multihead_attention", "torch: requires grad"): 1}
+
+
 @torch.no_grad()
 def test_other_reasons() -> None:
     block = Block(dropout=0.1)

@@ -78,7 +78,7 @@ class MultiheadAttention(_Swapped, nn.MultiheadAttention):
             return False
         weights = (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight, self.in_proj_bias)
         others = (self.bias_k, self.bias_v, self.out_proj.weight, self.out_proj.bias)
-        inputs = (x for x in (*args[:3], *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point())
+        inputs = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point())
         return booked_reason(self._xgemm_report, "multihead_attention", *inputs, *weights, *others) is None
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
