@@ -478,6 +478,7 @@ def test_what_stays_on_torch_is_listed(operator: str, reason: str, function: Cal
     [
         lambda x: F.cross_entropy(x, None),
         lambda x: torch.einsum("ij,jk", x, 3),
+        lambda x: torch.einsum("i1,1k", x, x),
         lambda x: torch.baddbmm(torch.zeros(1, 2, 3, 3), x.expand(2, 3, 3), x.expand(2, 3, 3)),
         lambda x: torch.baddbmm(torch.zeros(2, 3, 3), x[None], x[None]),
         lambda x: torch.baddbmm(x[None].double(), x[None], x[None]),

@@ -17,7 +17,8 @@ def einsum(equation, *operands) -> tuple[str | None, tuple[Tensor, ...], Callabl
     a, comma, b = inputs.partition(",")
     if not arrow:
         result = "".join(sorted(label for label in a + b if (a + b).count(label) == 1))
-    plan = _plan(a, b, result) if comma and "." not in equation else None
+    letters = a + b
+    plan = _plan(a, b, result) if comma and letters.isascii() and letters.isalpha() else None
     if plan is None or any(x.dim() != len(labels) for x, labels in zip(operands, (a, b), strict=True)):
         return "not one product", operands, F.matmul
     sizes_a, sizes_b = dict(zip(a, operands[0].shape, strict=True)), dict(zip(b, operands[1].shape, strict=True))
