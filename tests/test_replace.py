@@ -534,6 +534,13 @@ def test_einsums_results_have_torchs_layout(a: str, b: str) -> None:
 
 
 @torch.no_grad()
+def test_baddbmms_result_is_contiguous_whatever_the_input(device: torch.device) -> None:
+    """As torch's: a forward may view it."""
+    model = Calls(lambda x: torch.baddbmm(x.mT, x, x, beta=0.5, alpha=3).view(2, 9))
+    assert replaced(model, randn(2, 3, 3, device=device)).calls == {("matmul", "xgemm"): 1}
+
+
+@torch.no_grad()
 def test_attentions_results_have_the_layout_of_the_query(device: torch.device) -> None:
     """As torch's: a forward may view them."""
 

@@ -122,7 +122,7 @@ def _baddbmm(input, batch1, batch2, *, beta=1, alpha=1) -> Handled:
         product = F.matmul(batch1, batch2)
         if beta == 0:
             return product * alpha
-        return torch.add((input * beta).expand_as(product), product, alpha=alpha)
+        return torch.add(product if alpha == 1 else product * alpha, input.expand_as(product), alpha=beta)
 
     other, _, _ = _product(3, 3)(batch1, batch2)
     if batch1.dtype not in (torch.float32, torch.float64):
