@@ -61,6 +61,25 @@ def test_keyword_tensors_are_checked_too(op: str, kwarg: str) -> None:
             way(*(randn(*s) for s in shapes), **{kwarg: extra.requires_grad_()})
 
 
+@pytest.mark.parametrize(
+    ("op", "number"),
+    [
+        *(("addmm", "alpha"), ("addmm", "beta"), ("cross_entropy", "label_smoothing"), ("attention", "softcap")),
+        *((op, "scale") for op in ("scaled_masked_softmax", "attention", "attention_varlen", "attention_with_cache")),
+    ],
+)
+def test_a_number_that_requires_grad_is_refused(op: str, number: str) -> None:
+    call = next(call for call in CALLS if call.op == op)
+    args, value = call.args(torch.device("cpu"), torch.float32), torch.tensor(0.5)
+    expected = call.function(*args, **{number: 0.5})
+    torch.testing.assert_close(call.function(*args, **{number: value}), expected)
+    value.requires_grad_()
+    with pytest.raises(RuntimeError, match=MESSAGE):
+        call.function(*args, **{number: value})
+    with torch.no_grad():
+        torch.testing.assert_close(call.function(*args, **{number: value}), expected)
+
+
 def test_a_weight_with_a_prepared_copy_is_refused() -> None:
     weight = randn(4, 8)
     copy = torch.ops.xgemm.prepare(weight)

@@ -75,6 +75,13 @@ def _keyword_defaults(op: torch._ops.OpOverload) -> dict[str, object]:
 _DEFAULTS = {
     op._op: _keyword_defaults(op) for op in (getattr(torch.ops.xgemm, name).default for name in DIFFERENTIABLE)
 }
+_NUMBERS = frozenset(("alpha", "beta", "label_smoothing", "scale", "softcap"))
+
+
+def check_number(op: torch._ops.OpOverload, value: object) -> None:
+    """Raises RuntimeError for a tensor that requires grad in a number's place: an operator gets its value alone."""
+    if isinstance(value, torch.Tensor):
+        check_forward_only(op, (value,))
 
 
 def call(op: torch._ops.OpOverload, *args, **kwargs):
@@ -88,6 +95,8 @@ def call(op: torch._ops.OpOverload, *args, **kwargs):
             default = defaults[name]
             if value is not default and (type(value) is not type(default) or value != default):
                 given[name] = value
+                if name in _NUMBERS:
+                    check_number(op, value)
         return direct(*args, **given)
     except RuntimeError as error:
         raise python_error(op, error) from None

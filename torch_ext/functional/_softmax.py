@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torch_ext.functional._call import call, call_with_dtype
+from torch_ext.functional._call import call, call_with_dtype, check_number
 
 # Bound once: a lookup through torch.ops costs as much as the call itself.
 _log_softmax = torch.ops.xgemm.log_softmax.default
@@ -66,6 +66,7 @@ def scaled_masked_softmax(input: Tensor, mask: Tensor | None = None, scale: floa
 
     Source: as :func:`softmax`.
     """
+    check_number(_scaled_masked_softmax, scale)
     return call(_scaled_masked_softmax, input, mask, scale, dim)
 
 
