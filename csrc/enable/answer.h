@@ -55,14 +55,16 @@ inline Range memory_of(const TensorView& v) {
   return {begin, begin + (static_cast<std::uintptr_t>(last) + 1) * size_of(to_dtype(v.dtype))};
 }
 
+/// Can a write to one of them change the other?
+inline bool overlap(const TensorView& a, const TensorView& b) {
+  const Range x = memory_of(a), y = memory_of(b);
+  return x.begin < y.end && y.begin < x.end;
+}
+
 /// Can a kernel write its result to `out` while it reads `inputs`?
 inline bool takes_result(const TensorView& out, std::initializer_list<const TensorView*> inputs) {
-  const Range to = memory_of(out);
-  return reduce::is_dense({out.data, to_dtype(out.dtype), out.sizes, out.strides}) && to.begin % 16 == 0 &&
-         std::none_of(inputs.begin(), inputs.end(), [&](const TensorView* x) {
-           const Range from = memory_of(*x);
-           return from.begin < to.end && to.begin < from.end;
-         });
+  return reduce::is_dense({out.data, to_dtype(out.dtype), out.sizes, out.strides}) && memory_of(out).begin % 16 == 0 &&
+         std::none_of(inputs.begin(), inputs.end(), [&](const TensorView* x) { return overlap(out, *x); });
 }
 
 /// `out` is what an `.out` overload was given, else null. serve(destination) computes the result, on a GPU into a destination
