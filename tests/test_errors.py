@@ -139,6 +139,17 @@ def test_what_is_no_tensor(call: Call) -> None:
         function()
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("call", CALLS, ids=name)
+def test_a_tensor_that_is_missing(call: Call, device: str) -> None:
+    args = [x.to(device) if isinstance(x, torch.Tensor) else x for x in call.args(torch.device("cpu"), f32)]
+    for i, argument in enumerate(call.raw._schema.arguments[: len(args)]):
+        if str(argument.type) == "Tensor":
+            with pytest.raises(TypeError) as caught:
+                call.function(*args[:i], None, *args[i + 1 :])
+            assert str(caught.value) == f"xgemm::{call.op}: expected {argument.name} of type Tensor, got None"
+
+
 Q, K = (2, 4, 5, 8), (2, 4, 6, 8)
 QKV = [Q, K, K]
 TARGET = torch.zeros(3, dtype=torch.int64)

@@ -31,6 +31,24 @@ def widest_head(dtype: torch.dtype) -> int:
     return MAX_HEAD_SIZE if dtype in (torch.float16, torch.bfloat16) else 256
 
 
+def _fake(name: str) -> Callable[[Callable], Callable]:
+    """Registers the fake of an operator. It is called only if all tensors that the schema requires are there."""
+    schema = getattr(torch.ops.xgemm, name).default._schema
+    required = [argument.name for argument in schema.arguments if str(argument.type) == "Tensor"]
+
+    def register(fake: Callable) -> Callable:
+        @functools.wraps(fake)
+        def checked(*args, **kwargs):
+            for argument, value in zip(required, args, strict=False):
+                if value is None:
+                    raise RuntimeError(f"xgemm::{name}: expected {argument} to be a tensor, got an undefined one")
+            return fake(*args, **kwargs)
+
+        return torch.library.register_fake(f"xgemm::{name}", checked, lib=_library)
+
+    return register
+
+
 def _text(value: object) -> str:
     if isinstance(value, Tensor):
         value = value.shape
@@ -107,13 +125,13 @@ def _expands(op: str, name: str, t: Tensor, what: str, shape: Sequence) -> None:
 def _register(fake: Callable, *ops: str) -> None:
     """One fake of several operators; it takes the operator's name first."""
     for op in ops:
-        torch.library.register_fake(f"xgemm::{op}", functools.partial(fake, op), lib=_library)
+        _fake(op)(functools.partial(fake, op))
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
 
 
-@torch.library.register_fake("xgemm::matmul", lib=_library)
+@_fake("matmul")
 def _matmul(a: Tensor, b: Tensor, **_) -> Tensor:
     _check_inputs("matmul", a=a, b=b)
     _check(a.dim() > 0 and b.dim() > 0, "matmul", "a and b with at least 1 dim", a, b)
@@ -123,7 +141,7 @@ def _matmul(a: Tensor, b: Tensor, **_) -> Tensor:
     return a.new_empty([*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.dim() > 1 else ())])
 
 
-@torch.library.register_fake("xgemm::addmm", lib=_library)
+@_fake("addmm")
 def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, **_) -> Tensor:
     _check_inputs("addmm", mat1=mat1, mat2=mat2, input=input)
     _check(mat1.dim() == 2 and mat2.dim() == 2, "addmm", "mat1 and mat2 with 2 dims", mat1, mat2)
@@ -134,7 +152,7 @@ def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, **_) -
     return mat1.new_empty(shape)
 
 
-@torch.library.register_fake("xgemm::linear", lib=_library)
+@_fake("linear")
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, residual=None, op="linear", **_) -> Tensor:
     _check_inputs(op, input=input, weight=weight, bias=bias, residual=residual)
     ranks = "input with at least 1 dim and weight with 1 or 2 dims"
@@ -148,7 +166,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, residu
     return input.new_empty(shape)
 
 
-@torch.library.register_fake("xgemm::linear_prepared", lib=_library)
+@_fake("linear_prepared")
 def _linear_prepared(input: Tensor, weight: Tensor, prepared: Tensor, *args, **options) -> Tensor:
     _check_device("linear_prepared", weight=weight, prepared=prepared)
     got = f"{_text(prepared.dtype)} of shape {_text(prepared)}"
@@ -157,7 +175,7 @@ def _linear_prepared(input: Tensor, weight: Tensor, prepared: Tensor, *args, **o
     return _linear(input, weight, *args, op="linear_prepared", **options)
 
 
-@torch.library.register_fake("xgemm::prepare", lib=_library)
+@_fake("prepare")
 def _prepare(weight: Tensor, *, precision: str = "highest") -> Tensor:
     _check_inputs("prepare", weight=weight)
     _check(weight.dim() == 2, "prepare", "weight with 2 dims", weight)
@@ -170,7 +188,7 @@ def _prepare(weight: Tensor, *, precision: str = "highest") -> Tensor:
     return weight.new_empty([(halves + 255) // 256 * 256 + 16 * n + 16], dtype=torch.uint8)  # and of each row's facts
 
 
-@torch.library.register_fake("xgemm::gated_linear", lib=_library)
+@_fake("gated_linear")
 def _gated_linear(
     input: Tensor,
     weight_gate: Tensor,
@@ -220,7 +238,7 @@ def _reduced(op: str, input: Tensor, dims: Sequence[int] | None, keepdim: bool) 
     return [n for i, n in enumerate(input.shape) if i not in gone]
 
 
-@torch.library.register_fake("xgemm::sum", lib=_library)
+@_fake("sum")
 def _sum(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None) -> Tensor:
     _check_inputs("sum", REAL_AND_BOOL, input=input)
     known = dtype is None or dtype in REAL_AND_BOOL
@@ -229,14 +247,14 @@ def _sum(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False,
     return input.new_empty(_reduced("sum", input, dim, keepdim), dtype=dtype)
 
 
-@torch.library.register_fake("xgemm::mean", lib=_library)
+@_fake("mean")
 def _mean(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None) -> Tensor:
     _check_inputs("mean", REAL_AND_BOOL, input=input)
     dtype = _result_dtype("mean", input, dtype)
     return input.new_empty(_reduced("mean", input, dim, keepdim), dtype=dtype)
 
 
-@torch.library.register_fake("xgemm::logsumexp", lib=_library)
+@_fake("logsumexp")
 def _logsumexp(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     _check_inputs("logsumexp", REAL_AND_BOOL, input=input)
     dtype = input.dtype if input.is_floating_point() else torch.float32
@@ -264,7 +282,7 @@ _register(_index, "argmax", "argmin")
 _register(_softmax, "softmax", "log_softmax")
 
 
-@torch.library.register_fake("xgemm::cross_entropy", lib=_library)
+@_fake("cross_entropy")
 def _cross_entropy(input: Tensor, target: Tensor, *, reduction: str = "mean", **_) -> Tensor:
     op = "cross_entropy"
     _check_inputs(op, input=input)
@@ -284,7 +302,7 @@ def _cross_entropy(input: Tensor, target: Tensor, *, reduction: str = "mean", **
     return input.new_empty(wanted if reduction == "none" else [])
 
 
-@torch.library.register_fake("xgemm::scaled_masked_softmax", lib=_library)
+@_fake("scaled_masked_softmax")
 def _scaled_masked_softmax(input: Tensor, mask: Tensor | None = None, scale: float = 1.0, dim: int = -1) -> Tensor:
     op = "scaled_masked_softmax"
     _check_inputs(op, input=input)
@@ -296,7 +314,7 @@ def _scaled_masked_softmax(input: Tensor, mask: Tensor | None = None, scale: flo
     return input.new_empty(input.shape)
 
 
-@torch.library.register_fake("xgemm::topk_softmax", lib=_library)
+@_fake("topk_softmax")
 def _topk_softmax(input: Tensor, k: int, dim: int = -1, *, dtype: torch.dtype | None = None, **_):
     op = "topk_softmax"
     _check_inputs(op, REAL_AND_BOOL, input=input)
