@@ -285,7 +285,12 @@ def options_of(
     scale: float | None, causal: bool, window_size: Sequence[int], softcap: float, return_lse: bool
 ) -> dict[str, object]:
     """The same by torch_ext's names."""
-    window = [max(-1, size) for size in window_size]
+    try:
+        window = [max(-1, size) for size in window_size]
+    except TypeError:
+        raise TypeError(
+            f"flash_attn: expected window_size of two numbers of keys, negative for no limit, got {window_size!r}"
+        ) from None
     return {"scale": scale, "is_causal": causal, "window": window, "softcap": softcap, "return_lse": return_lse}
 
 
@@ -316,6 +321,9 @@ def cache_lengths(
         if k is not None:
             raise ValueError(f"{op}: expected cache_seqlens with k, got None")
         cache_seqlens = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
+    if isinstance(cache_seqlens, float | Sequence):  # a fraction would be cut off
+        got = type(cache_seqlens).__name__
+        raise TypeError(f"{op}: expected cache_seqlens to be an int or a tensor of int32, got {got}")
     return torch.full((sequences,), cache_seqlens, dtype=torch.int32, device=k_cache.device)
 
 
