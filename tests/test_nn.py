@@ -37,6 +37,39 @@ def test_linear_from_torch_shares_parameters() -> None:
     assert list(ours.state_dict()) == list(theirs.state_dict())
 
 
+@torch.no_grad()
+def test_from_torch_keeps_what_the_layer_does() -> None:
+    x, layer = randn(2, 3), nn.Linear(3, 4, activation="relu", precision="ieee")
+    ours = nn.Linear.from_torch(layer)
+    assert ours.activation == "relu" and ours.precision == "ieee" and torch.equal(ours(x), layer(x))
+    assert nn.Linear.from_torch(layer, activation="none").activation == "none"
+    hooked = torch.nn.Linear(3, 4)
+    hooked.register_forward_hook(lambda module, args, output: output + 1)
+    for module in (hooked, torch.nn.utils.weight_norm(torch.nn.Linear(3, 4))):
+        torch.testing.assert_close(nn.Linear.from_torch(module)(x), module(x))
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4))
+    torch_ext.replace(model)
+    torch_ext.replace(torch.nn.Sequential(nn.Linear.from_torch(model[0])))
+
+
+def test_from_torch_refuses_what_computes_something_else() -> None:
+    class Doubled(torch.nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(input)
+
+    patched, parametrized = torch.nn.Linear(3, 4), torch.nn.Linear(3, 4)
+    patched.forward = Doubled(3, 4).forward
+    torch.nn.utils.parametrizations.weight_norm(parametrized)
+    for module, got in (
+        (Doubled(3, 4), "Doubled with a forward of its own"),
+        (patched, "Linear with a forward of its own"),
+        (parametrized, "ParametrizedLinear; call torch.nn.utils.parametrize.remove_parametrizations"),
+    ):
+        with pytest.raises(TypeError) as caught:
+            nn.Linear.from_torch(module)
+        assert str(caught.value) == f"xgemm.nn.Linear.from_torch: expected torch's own layer, got {got}"
+
+
 def test_from_torch_refuses_another_module() -> None:
     for ours in (nn.Linear, nn.MultiheadAttention):
         name = ours.__name__

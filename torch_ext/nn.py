@@ -60,19 +60,23 @@ class Linear(torch.nn.Linear):
         self.prepared = prepared
 
     @classmethod
-    def from_torch(cls, linear: torch.nn.Linear, *, activation: str = "none", precision: str | None = None) -> "Linear":
-        """The same layer on xgemm; it shares the parameters of `linear`."""
-        _check_class("Linear", linear, torch.nn.Linear)
-        layer = cls(
-            linear.in_features,
-            linear.out_features,
-            linear.bias is not None,
-            "meta",
-            activation=activation,
-            precision=precision,
-        )
-        layer.weight, layer.bias = linear.weight, linear.bias
-        return layer.train(linear.training)
+    def from_torch(
+        cls, linear: torch.nn.Linear, *, activation: str | None = None, precision: str | None = None
+    ) -> "Linear":
+        """The same layer on xgemm; it shares the parameters of `linear`, and has its hooks.
+
+        Args:
+            linear: a torch.nn.Linear, or a layer of this class, whose activation and precision stay unless given.
+        """
+        _check_class("Linear", linear, torch.nn.Linear, cls)
+        own = isinstance(linear, cls)
+        if activation is None:
+            activation = linear.activation if own else "none"
+        if precision is None and own:
+            precision = linear.precision
+        layer = cls(linear.in_features, linear.out_features, False, "meta", activation=activation, precision=precision)
+        layer.__dict__.update(_state(linear), activation=activation, precision=precision)
+        return layer
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
         """(..., in_features) to (..., out_features); residual broadcasts to the result."""
@@ -171,11 +175,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     @classmethod
     def from_torch(cls, attention: torch.nn.MultiheadAttention) -> "MultiheadAttention":
         """The same layer on xgemm; it shares the parameters of `attention`."""
-        _check_class("MultiheadAttention", attention, torch.nn.MultiheadAttention)
+        _check_class("MultiheadAttention", attention, torch.nn.MultiheadAttention, cls)
         layer = cls.__new__(cls)
-        layer.__dict__ = {
-            name: value.copy() if isinstance(value, dict) else value for name, value in attention.__dict__.items()
-        }
+        layer.__dict__ = _state(attention)
         keep_off_fused_path(layer)
         return layer
 
@@ -307,9 +309,25 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return mask if given == total else torch.nn.functional.pad(mask, (0, total - given))
 
 
-def _check_class(name: str, module: torch.nn.Module, expected: type) -> None:
+def _check_class(name: str, module: torch.nn.Module, expected: type, ours: type) -> None:
+    """Raises TypeError for another class, or one that computes something else: its own forward or parametrizations."""
     if not isinstance(module, expected):
         raise TypeError(f"xgemm.nn.{name}.from_torch: expected a torch.nn.{name}, got {type(module).__name__}")
+    of_class = isinstance(module, ours) or type(module).forward is expected.forward
+    if not of_class or "forward" in module.__dict__:
+        got = f"{type(module).__name__} with a forward of its own"
+    elif "parametrizations" in module._modules:
+        got = f"{type(module).__name__}; call torch.nn.utils.parametrize.remove_parametrizations"
+    else:
+        return
+    raise TypeError(f"xgemm.nn.{name}.from_torch: expected torch's own layer, got {got}")
+
+
+def _state(module: torch.nn.Module) -> dict[str, object]:
+    """For a layer that shares parameters and submodules, but not the dicts of them and of hooks."""
+    state = {name: value.copy() if isinstance(value, dict) else value for name, value in module.__dict__.items()}
+    state.pop("_xgemm_report", None)  # of a module that torch_ext.replace has swapped
+    return state
 
 
 def _additive(name: str, mask: Tensor, dtype: torch.dtype) -> Tensor:
