@@ -42,7 +42,6 @@ class Case:
 
 
 def line_of(case: Any) -> str:
-    """A case of any program, as it reads it."""
     if isinstance(case, Case):  # the limits as call.cpp clamps them
         case = replace(case, first=max(case.first, -case.sq), last=min(case.last, case.sk))
     return " ".join(map(str, astuple(case))) + "\n"
@@ -86,7 +85,6 @@ def every_mask(head_sizes: list[tuple[int, int]]) -> list[Case]:
 
 
 def choose(draw: random.Random, **options: list) -> dict[str, Any]:
-    """One of each field's options."""
     return {name: draw.choice(values) for name, values in options.items()}
 
 

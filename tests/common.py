@@ -61,7 +61,6 @@ def runs_hopper_kernels() -> bool:
 
 
 def on_hopper(test: Callable[..., None]) -> Callable[..., None]:
-    """Marks a test that needs a Hopper GPU."""
     return pytest.mark.cuda(pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")(test))
 
 
@@ -82,7 +81,6 @@ def needs(program: str) -> None:
 
 
 def run(*command: object, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a program; its output is text."""
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=check, **options)
 
 
@@ -233,7 +231,6 @@ def on_streams(calls: Sequence[Callable[[], Any]], times: int) -> list[Any]:
 
 @contextmanager
 def torch_in_tf32(allowed: bool) -> Iterator[None]:
-    """Whether torch's fp32 products may be in TF32."""
     before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, allowed
     try:
         yield

@@ -94,7 +94,6 @@ def memory_is_given_back() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def emulator() -> None:
-    """The emulator of CUDA kernels can be built here."""
     if platform.machine() != "x86_64" or platform.system() != "Linux" or shutil.which("g++") is None:
         pytest.skip("the emulator needs g++ on x86-64 Linux")
     try:
@@ -118,7 +117,6 @@ def emulated(emulator: None) -> Callable[..., Path]:
 
 @pytest.fixture
 def float32_precision() -> Iterator[Callable[[str], None]]:
-    """Sets torch's float32 matmul precision, until the end of the test."""
     before = torch.get_float32_matmul_precision()
     yield torch.set_float32_matmul_precision
     torch.set_float32_matmul_precision(before)
@@ -133,7 +131,6 @@ def batch_invariant() -> Iterator[None]:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Torch computes on one thread, until the end of the test."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -63,14 +63,8 @@ def same(actual: object, expected: object) -> None:
 
 
 def in_any_order(x: torch.Tensor, order: random.Random) -> torch.Tensor:
-    """The same tensor with its dims in another order in memory."""
     dims = order.sample(range(x.dim()), x.dim())
     return x.permute(dims).contiguous().permute(sorted(range(x.dim()), key=dims.__getitem__))
-
-
-# ---- every operator, whatever the placements -------------------------------------------------------------------------
-
-assert set(OPERATORS) | {"prepare"} == set(torch_ext.distributed._STRATEGIES)
 
 
 def choices(x: torch.Tensor) -> list[Placement]:
@@ -106,9 +100,6 @@ def sweep(name: str) -> Callable[[DeviceMesh], None]:
 
 for _name in OPERATORS:
     CHECKS[f"{_name}_of_any_placements"] = sweep(_name)
-
-
-# ---- what must not communicate ---------------------------------------------------------------------------------------
 
 
 def local_only(call: Callable[[], object], expected: object, *placements: Placement) -> None:
@@ -232,9 +223,6 @@ def extrema(mesh: DeviceMesh) -> None:
 
 
 CHECKS["extrema_of_any_placements"] = extrema
-
-
-# ---- models ----------------------------------------------------------------------------------------------------------
 
 
 class Block(torch.nn.Module):

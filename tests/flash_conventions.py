@@ -15,6 +15,7 @@ def reference(
     causal: bool = False,
     window: tuple[int, int] = (-1, -1),
     softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
     alignment: str = "bottom_right",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Output and log-sum-exp (-inf for a query without keys) of (B, H, S, D) in float64, differentiable."""
@@ -33,7 +34,10 @@ def reference(
     if right >= 0:
         hidden |= away > right
     scores = scores.masked_fill(hidden, -torch.inf)
-    logsumexp = scores.logsumexp(-1)
+    with_sink = scores
+    if sinks is not None:  # one more key, without a value
+        with_sink = torch.cat([scores, sinks.double()[:, None, None].expand(*scores.shape[:3], 1)], -1)
+    logsumexp = with_sink.logsumexp(-1)
     weights = (scores - logsumexp.masked_fill(logsumexp == -torch.inf, 0)[..., None]).exp()
     return weights @ v, logsumexp
 

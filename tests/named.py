@@ -40,6 +40,7 @@ CASES = [
     *((op, {"input": ()}, {"dim": d}) for op in REDUCTIONS for d in (None, [0], [-1])),
     *((op, {"input": ()}, {"dim": d, "keepdim": True}) for op in INDICES for d in (None, 0)),
     ("sum", {"input": (2, 3)}, {"dim": [0], "dtype": torch.float64}),
+    *((op, {"input": (2, 3)}, {"dim": 1, "dtype": torch.float32}) for op in SOFTMAXES),
     *((op, {"input": (2, 3, 4)}, {"dim": d}) for op in SOFTMAXES for d in (0, 1, -1)),
     *((op, {"input": ()}, {"dim": -1}) for op in SOFTMAXES),
     ("scaled_masked_softmax", {"input": (2, 3, 4), "mask": (3, 1)}, {"scale": 0.5, "dim": 0}),

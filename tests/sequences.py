@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from common import foreign, randn
+from flash_conventions import reference
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 EDGES = (0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129)  # one off a page and a tile
 HEADS = ((4, 4), (6, 2), (8, 1))
@@ -24,44 +24,14 @@ def ends(lengths: Sequence[int], device: torch.device | str) -> Tensor:
 
 
 def by_sequence(
-    queries: Sequence[Tensor],
-    parts: Sequence[Sequence[Tensor]],
-    *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    window: Sequence[int] = (-1, -1),
-    softcap: float = 0.0,
-    sinks: Tensor | None = None,
+    queries: Sequence[Tensor], parts: Sequence[Sequence[Tensor]], is_causal: bool = False, **options
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """(n, H, Dv) and (H, n) of each sequence in float64, of its q (n, H, D), k (m, Hkv, D), v (m, Hkv, Dv).
-
-    One batch, filled up with zeros that no query sees.
-    """
-    (q, n), (k, m), (v, _) = (
-        (pad_sequence([t.double() for t in tensors], batch_first=True).transpose(1, 2), [len(t) for t in tensors])
-        for tensors in (queries, *zip(*parts, strict=True))
-    )
-    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
-    rows, columns, keys, more = (
-        torch.tensor(x, device=q.device).view(shape)
-        for x, shape in (
-            (range(q.shape[2]), (-1, 1)),
-            (range(k.shape[2]), (1, -1)),
-            (m, (-1, 1, 1, 1)),
-            ([b - a for a, b in zip(n, m, strict=True)], (-1, 1, 1, 1)),
-        )
-    )
-    scores = q @ k.mT * (q.shape[3] ** -0.5 if scale is None else scale)
-    scores = softcap * (scores / softcap).tanh() if softcap else scores
-    away = columns - rows - more
-    left, right = window[0], 0 if is_causal else window[1]
-    hidden = ((away < -left) & (left >= 0)) | ((away > right) & (right >= 0)) | (columns >= keys)
-    sink = scores.new_full((), -torch.inf) if sinks is None else sinks.double()[:, None, None]
-    scores = torch.cat([scores.masked_fill(hidden, -torch.inf), sink.expand(*scores.shape[:3], 1)], -1)
-    lse = scores.logsumexp(-1)
-    weights = (scores - lse.masked_fill(lse == -torch.inf, 0)[..., None]).exp()[..., :-1]
-    output = (weights @ v).transpose(1, 2)
-    return [o[:end] for o, end in zip(output, n, strict=True)], [x[:, :end] for x, end in zip(lse, n, strict=True)]
+    """(n, H, Dv) and (H, n) of each sequence in float64, of its q (n, H, D), k (m, Hkv, D), v (m, Hkv, Dv)."""
+    results = [
+        reference(*(t.transpose(0, 1)[None] for t in (q, *kv)), causal=is_causal, **options)
+        for q, kv in zip(queries, parts, strict=True)
+    ]
+    return [output[0].transpose(0, 1) for output, _ in results], [lse[0] for _, lse in results]
 
 
 def options_of(rng: random.Random, heads: int, dtype: torch.dtype, device: torch.device) -> dict:

@@ -421,7 +421,6 @@ def test_causal_alignments(device: torch.device, dtype: torch.dtype) -> None:
 
 
 def test_causal_rows_ignore_later_keys(device: torch.device) -> None:
-    """A row's bits do not change with keys and values that it does not see."""
     q, k, v = qkv(torch.float32, device, sq=150, sk=150)
     before = attention(q, k, v, is_causal=True)
     k[..., 77:, :], v[..., 77:, :] = 1e4, -1e4
@@ -602,7 +601,6 @@ def sdpa_math(*args: torch.Tensor, **kwargs: object) -> torch.Tensor:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("operand", ["query", "key", "value", "mask"])
 def test_non_finite_inputs(device: torch.device, dtype: torch.dtype, operand: str, bad: float) -> None:
-    """NaN, +Inf and -Inf come out where SDPA's math puts them."""
     for sk in (5, 200, 4500):
         tensors = dict(zip(("query", "key", "value"), qkv(dtype, device, sq=70, sk=sk, d=16, batch=(2,)), strict=True))
         tensors["mask"] = randn(70, sk, dtype=dtype, device=device)
@@ -1019,7 +1017,6 @@ def test_memory_grows_with_the_length_only() -> None:
 
 
 def test_cpu_memory_is_not_quadratic() -> None:
-    """The largest tensor that ATen allocates on the way stays far below Sq x Sk."""
     args = qkv(torch.float32, "cpu", sq=4096, sk=4096, d=8, batch=(1,))
     with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         attention(*args)

@@ -67,7 +67,6 @@ def test_against_float64(seed: int, dtype: torch.dtype, device: torch.device) ->
 
 
 def test_a_table_that_repeats_pages(device: torch.device) -> None:
-    """Sequences share a prefix's pages, and one of them has a page twice."""
     q, pages = randn(3, 2, 4, 32, device=device), [randn(6, 16, 2, 32, device=device) for _ in "kv"]
     table, lengths = int32([[4, 1, 2], [4, 1, 5], [4, 4, 1]], device), int32([40, 48, 33], device)
     results = with_cache(q, *pages, lengths, block_table=table, is_causal=True)
@@ -146,9 +145,6 @@ def test_errors(change: dict, message: str) -> None:
         with pytest.raises(RuntimeError, match=f"^xgemm::attention_with_cache: expected .*{message}") as raised:
             call(**given)
         assert "\n" not in str(raised.value) and torch.equal(given["value_cache"], before)
-
-
-# ---- on a GPU --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.cuda
@@ -240,7 +236,6 @@ def test_more_than_two_billion_elements() -> None:
 @pytest.mark.sanitize
 @pytest.mark.parametrize("sq", [1, 20])
 def test_lengths_and_tables_out_of_range(sq: int) -> None:
-    """Nothing outside the caches is read or written; the sequence that is in range is right."""
     device, huge = torch.device("cuda"), 1 << 30
     around = [torch.full((8, 16, 2, 64), 7.0, dtype=torch.bfloat16, device=device) for _ in "kv"]
     caches = [t[2:6].copy_(randn(4, 16, 2, 64, dtype=torch.bfloat16, device=device)) for t in around]

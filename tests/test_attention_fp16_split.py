@@ -112,7 +112,6 @@ def test_every_instantiation_of_one_part(attend: Callable[[list[Case]], list[Ser
 
 
 def test_every_instantiation(attend: Callable[[list[Case]], list[Served]]) -> None:
-    """Each tile with each kind of mask, one row tile and several, ragged."""
     cases = [
         Case(seed, 3, 1, 1 + seed % 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
         for seed, (d, dv, sq, sk, mask) in enumerate(
@@ -148,7 +147,6 @@ def test_random_cases(attend: Callable[[list[Case]], list[Served]]) -> None:
 
 
 def test_keys_in_splits(attend: Callable[[list[Case]], list[Served]]) -> None:
-    """Merged in memory."""
     cases = [
         Case(seed=5, sm_count=132, group=2, sq=40, sk=4200, bshd=1, causal=1, shift=4160),
         Case(seed=6, sm_count=132, sq=140, sk=4200, d=128, dv=100, mask=2, rows=1),

@@ -27,7 +27,6 @@ attend = attend_fixture("attention_mma", SOURCES)
 
 
 def test_every_instantiation(attend: Attend) -> None:
-    """Each tile with each kind of mask."""
     cases = [
         varied_case(seed, 3, 2, 1 + seed % 2, group, sq, 150 + 60 * (seed % 3), d, d, seed % 2, mask=mask)
         for seed, (d, (sq, group), mask) in enumerate(
@@ -150,7 +149,6 @@ def test_random_cases_of_many_rows(many: Attend) -> None:
 
 
 def test_splits_of_many_rows(many: Attend) -> None:
-    """Merged in memory."""
     cases = [
         Case(seed=1, sm_count=132, outer=2, group=4, sq=5, sk=1500, d=64, last=1500, sinks=1),
         Case(seed=2, sm_count=132, group=2, sq=20, sk=1100, d=128, dv=104, mask=1, rows=1, sinks=2),
@@ -182,9 +180,6 @@ def test_plans_of_many_rows(plan_many: Ask) -> None:
         rows = ((1, 1), (1, 8), (100, 1), (5000, 1))
         plans = [plan_many(sq, 70000, d, group=group, batch_invariant=True) for sq, group in rows]
         assert {(p["tile"], p["splits"]) for p in plans} == {(plans[0]["tile"], 1)}
-
-
-# ---- on a GPU ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

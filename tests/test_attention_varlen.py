@@ -148,9 +148,6 @@ def test_a_window_of_one_number() -> None:
         torch_ext.attention_varlen(q, q, q, offsets, offsets, 5, 5, window=3)
 
 
-# ---- on a GPU --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_graph_replayed_with_other_lengths(dtype: torch.dtype) -> None:
@@ -193,7 +190,6 @@ def test_batch_invariant_bits(dtype: torch.dtype) -> None:
 @pytest.mark.cuda
 @pytest.mark.sanitize
 def test_offsets_lengths_and_tables_out_of_range() -> None:
-    """Nothing outside the tensors is read or written, and sequences that are in range are right."""
     device = torch.device("cuda")
     q, k = randn(40, 4, 64, dtype=torch.bfloat16, device=device), randn(40, 2, 64, dtype=torch.bfloat16, device=device)
     good = varlen(q, k, k, ends([20, 20], device), ends([20, 20], device), 20, 20)

@@ -76,7 +76,6 @@ def test_random_cases(attend: Attend) -> None:
 
 
 def test_long_keys_in_splits(attend: Attend) -> None:
-    """Of decoding and of a few tiles of rows, merged in memory."""
     cases = [
         Case(seed=1, sm_count=132, outer=2, group=4, sq=1, sk=5000, d=64, last=5000, sinks=1),
         Case(seed=2, sm_count=132, group=2, sq=40, sk=8200, d=64, mask=1, rows=1, sinks=2),

@@ -80,14 +80,6 @@ def test_a_number_that_requires_grad_is_refused(op: str, number: str) -> None:
         torch.testing.assert_close(call.function(*args, **{number: value}), expected)
 
 
-def test_a_weight_with_a_prepared_copy_is_refused() -> None:
-    weight = randn(4, 8)
-    copy = torch.ops.xgemm.prepare(weight)
-    assert torch.ops.xgemm.linear_prepared(randn(2, 8), weight, copy).shape == (2, 4)
-    with pytest.raises(RuntimeError, match=MESSAGE):
-        torch.ops.xgemm.linear_prepared(randn(2, 8), weight.requires_grad_(), copy)
-
-
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
 def test_indices_have_no_gradient(op: str, device: torch.device) -> None:
     x = randn(4, 5, device=device).requires_grad_()

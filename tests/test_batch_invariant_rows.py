@@ -65,7 +65,6 @@ def test_cross_entropy(dtype: torch.dtype, smoothing: float) -> None:
 @pytest.mark.parametrize("mask_dtype", [torch.bool, torch.float32])
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_masks(dtype: torch.dtype, mask_dtype: torch.dtype) -> None:
-    """The mask's strides decide no bits either."""
     for n in (7, 64, 1000, 20001):
         x = torch.randn(6, n, device=CUDA).to(dtype)
         mask = torch.rand(6, n, device=CUDA) > 0.3 if mask_dtype == torch.bool else torch.randn(6, n, device=CUDA)

@@ -109,8 +109,6 @@ def test_a_graph_holds_what_eager_calls(monkeypatch: pytest.MonkeyPatch) -> None
             masks.clear()
 
 
-# ---- training --------------------------------------------------------------------------------------------------------
-
 CURVES = ["BERT 4x256 2x16, 5 steps", "PINN 3x16 64 points, 5 steps"]
 MIXER = "MLP-Mixer 2x32 2 images"
 HEAD = {"case", "dtype", "launch", "contender", "loss"}

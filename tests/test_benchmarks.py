@@ -52,9 +52,6 @@ def benchmark(options: common.Options = CPU, where: common.Machine = HERE, **cha
     return common.Benchmark("matmul", ["csrc/device"], options, where, **changes)
 
 
-# ---- digest and metadata ---------------------------------------------------------------------------------------------
-
-
 def test_digest_is_what_sha256sum_gives(tmp_path: Path) -> None:
     for name in ("csrc/b/two.cu", "csrc/b/Zed.h", "csrc/b/in/a.cuh", "csrc/b-c/x.h", "csrc/a/one.h", "csrc/other/no.h"):
         path = tmp_path / name
@@ -66,9 +63,6 @@ def test_digest_is_what_sha256sum_gives(tmp_path: Path) -> None:
     assert results.sources_digest(["csrc/b", "csrc/b-c", "csrc/a"], tmp_path) == expected
     (tmp_path / "csrc/a/one.h").write_text("changed")
     assert results.sources_digest(["csrc/b", "csrc/b-c", "csrc/a"], tmp_path) != expected
-
-
-# ---- the check before the timing -------------------------------------------------------------------------------------
 
 
 def wrong_value(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -129,9 +123,6 @@ def test_cpu_cases_cover_every_operator() -> None:
 
 def test_a_seed_alone_decides_random_shapes() -> None:
     assert random_shapes.products(1, 20) == random_shapes.products(1)[:20] != random_shapes.products(2)[:20]
-
-
-# ---- floors and timing -----------------------------------------------------------------------------------------------
 
 
 def test_modes_of_whole_programs() -> None:
@@ -248,9 +239,6 @@ def test_a_graph_takes_no_longer_than_its_calls() -> None:
     assert 0 < graph.block(10).median < eager.block(100).median
 
 
-# ---- result files ----------------------------------------------------------------------------------------------------
-
-
 def test_file_of_a_cpu_run(tmp_path: Path) -> None:
     bench = benchmark(dataclasses.replace(CPU, out=tmp_path))
     bench.run([tiny_case(), dataclasses.replace(tiny_case(), name="other", groups=("peers",))])
@@ -305,8 +293,6 @@ def test_a_filter_that_no_case_passes(main: Callable[[list[str]], int], capsys: 
     assert "no case is of these dtypes, modes, groups and this filter" in capsys.readouterr().err
 
 
-# ---- attention: references, masks, peers' conventions ----------------------------------------------------------------
-
 CUDA = common.Options(device=torch.device("cuda"))
 
 
@@ -351,8 +337,6 @@ def test_who_takes_what(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "sdpa_math" in names(plain, torch.bfloat16, every)
     assert names(plain, torch.bfloat16, CPU) == {"sdpa_math"}
 
-
-# ---- two builds of the library, each in a process of its own ---------------------------------------------------------
 
 LIBRARY = Path(torch_ext.__file__).with_name("libxgemm.so")
 

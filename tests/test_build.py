@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import tarfile
-import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -192,7 +191,6 @@ def test_version_is_that_of_the_newest_changes() -> None:
 
 @pytest.fixture(scope="module")
 def source_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the files in git."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("no git checkout")
     copy = tmp_path_factory.mktemp("source")
@@ -299,12 +297,6 @@ def test_type_checkers_see_the_types(tmp_path: Path) -> None:
     assert error.startswith('program.py:6: error: Argument 2 to "matmul" has incompatible type'), error
 
 
-def test_every_target_of_make_has_a_rule() -> None:
-    text = (ROOT / "Makefile").read_text()
-    phony = set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())
-    assert phony == set(re.findall(r"^([a-z-]+):(?!=)", text, re.MULTILINE))
-
-
 def dry_run(folder: Path, *arguments: str) -> str:
     """What make would do there, outside another make."""
     needs("make")
@@ -357,12 +349,6 @@ def test_make_in_a_folder_whose_name_has_a_space(tmp_path: Path, python: str) ->
         shutil.which("python3") if python == "python3" else f"{folder}/{'venv' if python else '.venv'}/bin/python"
     )
     assert paths == {expected}, lines
-
-
-def test_pre_commit_calls_a_target_of_make() -> None:
-    yaml = pytest.importorskip("yaml")
-    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-    assert [hook["entry"] for hook in repository["hooks"]] == ["make lint"] and repository["repo"] == "local"
 
 
 def fake_nvcc(folder: Path, release: str) -> str:
@@ -541,22 +527,6 @@ def test_no_process_outlives_an_interrupted_run(
     (process,) = gpu_tests.RUNNING
     parts.close()  # what an exception in the loop over them does
     assert process.wait(10) == -signal.SIGKILL
-
-
-def test_shards_run_side_by_side_and_cover_every_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = threading.Barrier(2, timeout=20)
-
-    def run_part(tool: str, shard: str, select: str, threads: int, timeout: float) -> tuple[dict[str, object], str]:
-        both.wait()  # fails where the shards come one after the other
-        return part(tool, shard, passed=1, errors=0), ""
-
-    monkeypatch.setattr(gpu_tests, "run_part", run_part)
-    parts: list[dict[str, object]] = [part("memcheck", "1/3", passed=9, errors=9)]
-    for new, _ in gpu_tests.run_parts(["memcheck", "racecheck"], ["1/2", "2/2"], 2, "", 60):
-        parts = gpu_tests.merge(parts, new)
-    assert [(p["tool"], p["shard"]) for p in parts] == [
-        (tool, shard) for tool in ("memcheck", "racecheck") for shard in ("1/2", "2/2")
-    ]
 
 
 def test_torch_on_cpu_keeps_what_operators_mean() -> None:

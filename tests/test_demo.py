@@ -40,13 +40,6 @@ def test_passages_keep_every_word_and_know_their_line() -> None:
     assert passages[-1].text == "## Next last words here" and lines[passages[-1].line - 1] == "## Next"
 
 
-def test_text_files_of_a_folder(folder: Path) -> None:
-    files, base = demo.text_files(folder)
-    assert [str(f.relative_to(base)) for f in files] == ["deep/sky.txt", "kitchen.md", "tool.py"]
-    passages = demo.read_passages(files, base)
-    assert [p.source for p in passages] == ["deep/sky.txt", "kitchen.md", "tool.py"]
-
-
 def test_the_model_runs_on_xgemm_and_finds_the_passage(folder: Path, device: torch.device) -> None:
     import torch_ext
 

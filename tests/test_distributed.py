@@ -33,10 +33,3 @@ def test_every_check(tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_every_check_on_gpus(tmp_path: Path) -> None:
     run("nccl", tmp_path, 2)
-
-
-def test_every_operator_has_a_strategy() -> None:
-    import torch_ext.distributed
-
-    schemas = {s.name for s in torch._C._jit_get_all_schemas() if s.name.startswith("xgemm::")}
-    assert schemas == {f"xgemm::{name}" for name in torch_ext.distributed._STRATEGIES}

@@ -232,7 +232,6 @@ def test_products_that_torch_multiplies_faster() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_sums_of_products_that_are_off_are_torchs(dtype: torch.dtype, device: torch.device) -> None:
-    """Every form of the call has torch's bits, and torch's error."""
     c, a, b = (inputs(device, *shape, dtype=dtype) for shape in ((17,), (33, 24), (24, 17)))
     batches = inputs(device, 2, 33, 17, dtype=dtype), torch.stack([a, a + 1]), torch.stack([b, b - 1])
 

@@ -329,7 +329,6 @@ def test_addmm_does_not_look_at_an_input_of_beta_0(device: torch.device) -> None
 
 @pytest.mark.parametrize("factor", ["alpha", "beta"])
 def test_addmm_refuses_factors_that_float32_cannot_hold(factor: str, device: torch.device) -> None:
-    """As torch does."""
     c, a, b = randn(3, 4, device=device), randn(3, 2, device=device), randn(2, 4, device=device)
     with pytest.raises(RuntimeError, match="without overflow"):
         torch.addmm(c, a, b, **{factor: 1e300})

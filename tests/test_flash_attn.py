@@ -185,8 +185,6 @@ def test_bad_tensors() -> None:
         fa3.flash_attn_func(q, k, v)
 
 
-# ---- sequences of different lengths ----------------------------------------------------------------------------------
-
 QUERIES, KEYS = [3, 0, 9, 1], [5, 4, 7, 0]
 
 

@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import named
 import pytest
+import test_layouts
 import torch
 from calls import CALLS, Call, name
 from common import Recorder, randn
@@ -73,8 +75,12 @@ def test_calls_keep_no_memory() -> None:
     gc.unfreeze()
 
 
-def test_every_operator_has_a_documented_function() -> None:
+def test_every_operator_is_in_every_list_and_has_a_documented_function() -> None:
+    import torch_ext.distributed
+
     ops = {op.name.removeprefix("xgemm::") for op in torch._C._jit_get_all_schemas() if op.name.startswith("xgemm::")}
+    assert ops == set(torch_ext.distributed._STRATEGIES) == set(torch_ext.vmap._RULES)
+    assert ops == set(test_layouts.CALLS) == {*named.OPERATORS, "prepare"}
     assert {op for op in ops if not op.endswith("_lse")} - {"linear_prepared"} == set(functional.__all__)
     assert set(functional.__all__) <= set(torch_ext.__all__)
     for op in functional.__all__:

@@ -56,7 +56,6 @@ ops.OPS["amax"] = planted
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., tuple[subprocess.CompletedProcess[str], dict[str, Any]]]:
-    """Runs the command; returns its process and its JSON."""
     (tmp_path / "planted.py").write_text(PLANTED)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "OMP_NUM_THREADS": "1"}
 
@@ -186,15 +185,12 @@ def test_sizes_and_layouts_reach_what_kernels_stumble_over() -> None:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, change: Callable[[Op, str], Op]) -> None:
-    """Wraps each operator in `change`."""
     original = check.raw
     for module in (check, bad, ops):
         monkeypatch.setattr(module, "raw", lambda op: change(original(op), op))
 
 
 def first_only(f: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Op, str], Op]:
-    """Applies f to the first result only."""
-
     def change(op: Op, name: str) -> Op:
         def g(**inputs: Any) -> Any:
             found = check.several(op(**inputs))
@@ -347,8 +343,6 @@ def test_good_errors_pass() -> None:
 
 
 def test_bad_arguments_that_pass_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An op that accepts every argument that torch refuses."""
-
     def change(op: Op, name: str) -> Op:
         return lambda **inputs: torch.zeros(3)
 

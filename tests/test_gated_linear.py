@@ -151,7 +151,6 @@ def test_special_values_go_through_as_torchs(device: torch.device, dtype: torch.
 
 
 def same_kind(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Whether both are finite, NaN, or the same infinity."""
     return torch.where(torch.isfinite(a), torch.isfinite(b), (a == b) | (torch.isnan(a) & torch.isnan(b)))
 
 

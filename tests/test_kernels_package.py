@@ -121,17 +121,6 @@ def test_names(built: tuple[Path, str]) -> None:
     assert (metadata["id"], metadata["backend"]) == (f"{namespace}_cpu", {"type": "cpu"})
 
 
-def test_rewriting() -> None:
-    text = "from torch_ext import _load\n    from torch_ext.a.b import c\nimport torch\nfrom torch_extra import d\n"
-    assert package.relative_imports(text, 1) == (
-        "from .. import _load\n    from ..a.b import c\nimport torch\nfrom torch_extra import d\n"
-    )
-    text = 'torch.ops.xgemm.sum, torch.ops.xgemm_mode, register_fake(f"xgemm::x"), "xgemm::sum: expected"'
-    assert package.renamed(text, "xgemm_1") == (
-        'torch.ops.xgemm_1.sum, torch.ops.xgemm_1_mode, register_fake(f"xgemm_1::x"), "xgemm::sum: expected"'
-    )
-
-
 def test_versions_of_the_cpp_library() -> None:
     """The C++ library of GCC 8 (GLIBCXX_3.4.24), which `kernels` allows, is enough for the optimised library."""
     needed = re.findall(rb"GLIBCXX_(\d+)\.(\d+)\.?(\d*)", (ROOT / "torch_ext" / "libxgemm.so").read_bytes())

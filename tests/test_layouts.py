@@ -53,12 +53,6 @@ DTYPES = {"target": torch.int64, "prepared": torch.uint8, **dict.fromkeys(INDICE
 Layout = Callable[..., torch.Tensor]
 
 
-def test_every_operator_is_here() -> None:
-    assert {f"xgemm::{op}" for op in CALLS} == {
-        s.name for s in torch._C._jit_get_all_schemas() if s.name.startswith("xgemm::")
-    }
-
-
 def layouts(rank: int) -> list[Layout]:
     """Functions that make a tensor of a shape.
 

@@ -191,9 +191,6 @@ def test_precisions_are_at_least_what_they_say(device: torch.device, precision: 
     assert componentwise_error(matmul(a, b, precision=precision), exact, scale) <= bound
 
 
-# ---- GPU ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.cuda
 @pytest.mark.parametrize("kernel", KERNELS)

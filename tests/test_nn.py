@@ -11,8 +11,6 @@ from common import ACTIVATIONS, TorchMath, randn
 import torch_ext
 from torch_ext import nn
 
-# ---- Linear ----------------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -99,8 +97,6 @@ def test_softmax(ours, theirs, device: torch.device) -> None:
     with pytest.raises(IndexError, match="expected dim in"):
         ours(3)(x)
 
-
-# ---- MultiheadAttention ----------------------------------------------------------------------------------------------
 
 E, HEADS, N, L, S = 12, 3, 2, 5, 7
 VARIANTS = {

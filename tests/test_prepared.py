@@ -20,9 +20,6 @@ def layer(device: torch.device | str, **options) -> nn.Linear:
     return nn.Linear(136, 200, device=device, **options).requires_grad_(False)
 
 
-# ---- torch_ext.prepare -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("precision", ["highest", "ieee", "high", "medium"])
 def test_prepared_product(device: torch.device, dtype: torch.dtype, precision: str) -> None:
@@ -176,9 +173,6 @@ def test_autocast_takes_the_plain_weight(device: torch.device) -> None:
         assert torch.equal(ours, torch_ext.linear(x, w)) and ours.dtype is torch.bfloat16
 
 
-# ---- torch_ext.nn.Linear ---------------------------------------------------------------------------------------------
-
-
 def test_layer(device: torch.device) -> None:
     ours, x = layer(device, prepared=True), randn(3, 136, device=device)
     for _ in range(3):
@@ -203,25 +197,6 @@ def test_layer_takes_no_copy_where_none_is_used() -> None:
     ours = layer("cpu", prepared=True).prepare()
     ours(randn(3, 136))
     assert ours.prepared_memory == 0 and ours._copy is None
-
-
-def test_a_write_through_data_needs_a_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No version counts it, so the layer cannot see it."""
-
-    def prepare(weight: torch.Tensor, precision: str) -> torch.Tensor:
-        return weight.flatten().view(torch.uint8).clone()  # as a GPU, whose copy is not empty
-
-    monkeypatch.setattr("torch_ext.prepared._prepare", prepare)
-    monkeypatch.setattr(torch_ext.prepared.PreparedWeight, "wait", lambda self: None)
-    ours = layer("cpu", prepared=True)
-    assert ours.refresh() is ours and ours._copy is None
-    ours._copy = copied = torch_ext.prepare(ours.weight)
-    address = copied.copy.data_ptr()
-    ours.weight.data.mul_(2)
-    assert copied.is_fresh() and not torch.equal(copied.copy.view(torch.float32), ours.weight.flatten())
-    ours.refresh()
-    assert copied.is_fresh() and torch.equal(copied.copy.view(torch.float32), ours.weight.flatten())
-    assert ours._copy is copied and copied.copy.data_ptr() == address
 
 
 def test_layer_made_in_inference_mode(device: torch.device) -> None:
@@ -254,9 +229,6 @@ def test_a_compiled_product_takes_the_plain_weight(device: torch.device) -> None
     for _ in range(2):
         torch.testing.assert_close(compiled(x).double(), highest(x, w), rtol=1e-5, atol=1e-4)
         w.neg_()
-
-
-# ---- on Hopper -------------------------------------------------------------------------------------------------------
 
 
 @on_hopper

@@ -84,9 +84,6 @@ extrema = pytest.mark.parametrize("name", ["amax", "amin"])
 indices = pytest.mark.parametrize("name", ["argmax", "argmin"])
 
 
-# ---- every operator ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", CHECKS)
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -150,9 +147,6 @@ def test_more_than_2_31_elements():
     assert op.amax(x).item() == 7 and op.amin(x).item() == -3
     x[-2], x[5], x[2**31 - 1] = 7, 0, -3
     assert op.argmax(x).item() == 2**31 + 1 and op.argmin(x).item() == 2**31 - 1
-
-
-# ---- sum and mean --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, torch.bool])
@@ -287,9 +281,6 @@ def test_sums_of_more_than_2_31_elements():
     assert (short[:-1] == 8).all() and short[-1] == 11
 
 
-# ---- amax and amin -------------------------------------------------------------------------------------------------
-
-
 @extrema
 def test_special_values_of_extrema(device, name):
     for dtype in FLOATING:
@@ -308,9 +299,6 @@ def test_special_values_of_extrema(device, name):
             assert getattr(op, name)(torch.full((3, 37), value, dtype=dtype, device=device)).item() == value
     empty = torch.zeros(0, 3, device=device)
     assert getattr(op, name)(empty, 1).shape == (0,)
-
-
-# ---- argmax and argmin ---------------------------------------------------------------------------------------------
 
 
 @indices
@@ -354,9 +342,6 @@ def test_blocks_of_more_than_2_16_positions(dtype):
     x[70000, 0], x[-3, 1], x[66000, 2] = 1, 1, -1
     assert op.argmax(x, 0).tolist() == [70000, (1 << 25) + 2, 0]
     assert op.argmin(x, 0).tolist() == [0, 0, 66000]
-
-
-# ---- logsumexp -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", FLOATING)

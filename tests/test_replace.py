@@ -50,8 +50,6 @@ class Block(torch.nn.Module):
 
 
 class Calls(torch.nn.Module):
-    """A model whose forward is the given function."""
-
     def __init__(self, function: Callable) -> None:
         super().__init__()
         self.function = function
@@ -599,7 +597,6 @@ V100, A100, H100, B200 = (7, 0), (8, 0), (9, 0), (10, 0)
 
 @pytest.fixture
 def as_gpu(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, int]], None]:
-    """Gives the tests' device another compute capability."""
     key = randn(1, device=device).device
     return lambda capability: monkeypatch.setitem(operators._architectures, key, capability)
 
@@ -943,8 +940,6 @@ def test_the_loss_of_transformers_is_caught() -> None:
 
 
 class Holds(torch.nn.Module):
-    """Calls a model that is not a submodule of it."""
-
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.hidden = [model]
@@ -1194,30 +1189,6 @@ def test_compiled_submodules_of_a_model_that_is_not_compiled() -> None:
     torch.testing.assert_close(model(x), expected)
     assert {"xgemm.softmax.default", "xgemm.matmul.default", "xgemm.linear.default"} <= set(targets)
     torch._dynamo.reset()
-
-
-# ---- DTensor ---------------------------------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
-def test_dtensors() -> None:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Shard, distribute_module, distribute_tensor
-
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    try:
-        mesh, x = init_device_mesh("cpu", (1,)), randn(2, 4)
-        model = torch.nn.Sequential(torch.nn.Linear(4, 3))
-        expected = model(x)
-        report = torch_ext.replace(model)
-        distribute_module(model, mesh)
-        result = model(distribute_tensor(x, mesh, [Shard(0)]))
-        assert isinstance(result, DTensor)
-        torch.testing.assert_close(result.full_tensor(), expected)
-        assert report.calls == {("linear", "xgemm"): 1}
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 def test_torchs_message_of_an_operator_without_a_rule_is_kept() -> None:

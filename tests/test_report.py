@@ -54,9 +54,6 @@ def test_figures_within_a_text() -> None:
         report.filled(Path("x.md"), "<!-- = sgemm; us; cublas; n=4096; .0f -->1", found)
 
 
-# ---- the committed results -------------------------------------------------------------------------------------------
-
-
 def test_readmes_first_sentence_is_true() -> None:
     """Recomputes its figures of float32 from the result files."""
     sentence = " ".join(report.why(tables.Results.read(COMMITTED)).split())

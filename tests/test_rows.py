@@ -113,7 +113,6 @@ def test_rows_through_shared_memory(name, dtype):
 @pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("name", OPS)
 def test_rows_that_a_cluster_reduces(name):
-    """One row reduced by a cluster has the bits of many rows, each reduced by one block."""
     ours, torchs = OPS[name]
     for n in (40000, 65536, 65539):
         x = randn(1, n, device=CUDA)

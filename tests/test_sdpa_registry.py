@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from common import assert_as_good_as, randn
 from flash_conventions import efficient_logsumexp, flash_logsumexp, reference, strides_of_efficient, strides_of_flash
-from sequences import ends, int32
+from sequences import by_sequence, ends, int32
 from torch.nn.attention import (
     SDPBackend,
     activate_flash_attention_impl,
@@ -157,9 +157,9 @@ LENGTHS = ([3, 0, 17, 4], [5, 2, 9, 0])
 
 def packed_reference(q, k, v, lengths: tuple = LENGTHS, **options) -> tuple[torch.Tensor, torch.Tensor]:
     """(T, H, D) and (H, T) in float64, differentiable."""
-    each = zip(q.split(lengths[0]), k.split(lengths[1]), v.split(lengths[1]), strict=True)
-    results = [reference(*(t.transpose(0, 1)[None] for t in one), **options) for one in each]
-    return torch.cat([o[0].transpose(0, 1) for o, _ in results]), torch.cat([lse[0] for _, lse in results], 1)
+    parts = list(zip(k.split(lengths[1]), v.split(lengths[1]), strict=True))
+    output, logsumexp = by_sequence(q.split(lengths[0]), parts, **options)
+    return torch.cat(output), torch.cat(logsumexp, 1)
 
 
 @pytest.mark.parametrize(
@@ -174,14 +174,14 @@ def test_packed_sequences(make: Callable, causal: bool, window: tuple, scale: fl
     options = {"scale": scale, "window_size_left": window[0], "window_size_right": window[1]}
     results = served(FORWARD, args, **options)
     plain = tuple(-1 if size is None else size for size in window)
-    output, logsumexp = packed_reference(q, k, v, causal=causal, window=plain, scale=scale)
+    output, logsumexp = packed_reference(q, k, v, is_causal=causal, window=plain, scale=scale)
     torch.testing.assert_close(results[0].double(), output, rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(results[1], flash_logsumexp(logsumexp), rtol=1e-4, atol=1e-4)
     on_meta = (t.to("meta") if isinstance(t, torch.Tensor) else t for t in args)
     assert described(results) == described(torch.ops.aten._flash_attention_forward(*on_meta, **options))
     used = served(FORWARD, args, **options, seqused_k=int32([4, 0, 9, 0], "cpu"))
     output, _ = packed_reference(
-        q, k[ROWS], v[ROWS], (LENGTHS[0], [4, 0, 9, 0]), causal=causal, window=plain, scale=scale
+        q, k[ROWS], v[ROWS], (LENGTHS[0], [4, 0, 9, 0]), is_causal=causal, window=plain, scale=scale
     )
     torch.testing.assert_close(used[0].double(), output, rtol=2e-2, atol=2e-2)
     changes = {"cum_seq_k": None}, {"cum_seq_q": args[3].long()}, {"dropout_p": 0.1}, {"cum_seq_k": args[4].to("meta")}
@@ -193,27 +193,7 @@ PACKED = ("cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal", 
 ROWS = [0, 1, 2, 3, *range(7, 16)]  # of the keys: 4 of the first 5, none of 2, all of 9
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("nested", [False, True])
-def test_gradients_of_packed_sequences_on_the_cpu(
-    nested: bool, causal: bool, packed_backward: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """varlen_attn and nested tensors call us, and torch's own formula hands our results to the backward."""
-    from torch.nested._internal import sdpa as of_nested
-
-    monkeypatch.setattr(of_nested, "_select_sdp_backend", lambda *_: SDPBackend.FLASH_ATTENTION)  # asks for a GPU
-    active, lengths = sdpa.activate("CPU"), [3, 1, 17, 4]
-    tensors = [randn(25, 4, 16).bfloat16() for _ in "qkv"]
-    upstream = randn(25, 4, 16).bfloat16()
-    found = gradients(lambda *t: packed(t, [lengths] * 2, nested, causal), tensors, upstream)
-    active.remove()
-    wanted = gradients(lambda *t: packed_reference(*t, [lengths] * 2, causal=causal)[0], tensors, upstream)
-    for mine, exact in zip(found, wanted, strict=True):
-        torch.testing.assert_close(mine.double(), exact.double(), rtol=3e-2, atol=3e-2)
-
-
 def packed(tensors: tuple, lengths: list, nested: bool, causal: bool) -> torch.Tensor:
-    """torch's own ways to packed sequences."""
     from torch.nn.attention.varlen import varlen_attn
 
     offsets = [ends(n, tensors[0].device) for n in lengths]
@@ -236,30 +216,6 @@ def stand_in() -> Iterator[list]:
     library.impl(FORWARD, kernel, "CPU")
     library.impl(SDPA, lambda *args, **kwargs: (*kernel(*args, **kwargs)[:4], 1, 1, *[torch.zeros(0)] * 3), "CPU")
     yield calls
-    library._destroy()
-
-
-@pytest.fixture
-def packed_backward(stand_in: list) -> Iterator[None]:
-    """The backward of packed sequences on the CPU, from the output and the log-sum-exp as FlashAttention 2 does it."""
-    library = torch.library.Library("aten", "IMPL")
-
-    def backward(grad, q, k, v, out, lse, cum_q, cum_k, max_q, max_k, dropout, causal, *_, scale=None, **__) -> tuple:
-        grads, size = [torch.zeros_like(t) for t in (q, k, v)], q.shape[2] ** -0.5 if scale is None else scale
-        for i in range(len(cum_q) - 1):
-            a, b = slice(cum_q[i], cum_q[i + 1]), slice(cum_k[i], cum_k[i + 1])
-            q1, k1, v1, o1, g1 = (t.transpose(0, 1).double() for t in (q[a], k[b], v[b], out[a], grad[a]))
-            weights = (q1 @ k1.mT * size - lse[:, a, None].double()).exp()
-            if causal:
-                weights = weights.tril(k1.shape[1] - q1.shape[1])
-            scores = weights * (g1 @ v1.mT - (g1 * o1).sum(-1, keepdim=True)) * size
-            for whole, part in zip(grads, (scores @ k1, scores.mT @ q1, weights.mT @ g1), strict=True):
-                whole[a if whole is grads[0] else b] = part.transpose(0, 1)
-        return tuple(grads)
-
-    library.impl("_flash_attention_backward", backward, "CPU")
-    yield
-    assert not stand_in, "torch has served a call"
     library._destroy()
 
 
@@ -310,9 +266,6 @@ def test_a_torch_without_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
         importlib.reload(sdpa)
 
 
-# ---- on a GPU: torch's own calls and torch's own backward ------------------------------------------------------------
-
-
 @pytest.fixture
 def active(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
     """XGEMM serves the flash backend; the list gets the shapes of the queries that it has served."""
@@ -335,7 +288,6 @@ def active(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
 
 
 def gradients(call: Callable, tensors: tuple, upstream: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The output of a call and its gradients."""
     leaves = [t.detach().requires_grad_() for t in tensors]
     output = call(*leaves)
     return output.detach(), *torch.autograd.grad(output, leaves, upstream.to(output))
@@ -355,7 +307,8 @@ def check_gradients(call: Callable, tensors: tuple, *, served: list, is_causal: 
     assert served, "torch has served the call"
     restore_flash_attention_impl()
     count = len(served)
-    theirs = gradients(flash_of(call), tensors, upstream)
+    # A compiled call uncompiled: its code is the same program for either implementation.
+    theirs = gradients(getattr(call, "_torchdynamo_orig_callable", call), tensors, upstream)
     assert len(served) == count
     activate_flash_attention_impl("XGEMM")
     wide = tuple(t.double() for t in tensors)
@@ -363,11 +316,6 @@ def check_gradients(call: Callable, tensors: tuple, *, served: list, is_causal: 
     assert described(ours[:1]) == described(theirs[:1])
     for mine, its, wanted in zip(ours, theirs, exact, strict=True):
         assert_as_good_as(mine, its, wanted, noise=1e-5)  # of fp32 sums that cancel: with one key, two gradients are 0
-
-
-def flash_of(call: Callable) -> Callable:
-    """The call itself, uncompiled: compiled code is the same program for either implementation."""
-    return getattr(call, "_torchdynamo_orig_callable", call)
 
 
 @pytest.mark.cuda
@@ -474,7 +422,7 @@ def test_gradients_of_packed_sequences(nested: bool, causal: bool, active: list)
     theirs = gradients(call, tensors, upstream)
     activate_flash_attention_impl("XGEMM")
     wide = tuple(t.double() for t in tensors)
-    exact = gradients(lambda *t: packed_reference(*t, lengths, causal=causal)[0], wide, upstream)
+    exact = gradients(lambda *t: packed_reference(*t, lengths, is_causal=causal)[0], wide, upstream)
     for mine, its, wanted in zip(ours, theirs, exact, strict=True):
         assert_as_good_as(mine, its, wanted)
 

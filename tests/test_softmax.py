@@ -155,7 +155,6 @@ def test_rows_in_shared_memory(name, dtype):
 @pytest.mark.usefixtures("batch_invariant")
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_rows_of_a_warp_have_the_bits_of_few(name, dtype):
-    """Rows of 301 to 1024 elements, few and many."""
     for n in (701,) if SANITIZER else (331, 641, 701, 1019):
         x = randn(1030, n + 1, dtype=dtype, device=CUDA)
         for rows in (x[:, :n], x[:, 1:]):
@@ -168,7 +167,6 @@ def test_rows_of_a_warp_have_the_bits_of_few(name, dtype):
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_longer_than_a_cluster(name):
-    """Rows that fit the shared memory of 16 blocks, and one that does not."""
     for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2), (torch.float64, 8)):
         held = 16 * (227 * 1024) // size
         for n in (held - 40000, held - 39999, held + 1):

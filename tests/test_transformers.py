@@ -35,7 +35,6 @@ LENGTH = 11
 
 
 def of(kind: str, head: str, config: str = "", **more: object) -> tuple[type, object]:
-    """A class and its configuration."""
     options = more if "num_layers" in more else {**SIZES, **more}
     return getattr(transformers, kind + head), getattr(transformers, f"{kind}{config}Config")(**options)
 
