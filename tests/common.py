@@ -1,6 +1,7 @@
 """Helpers of all operators' tests: data in unusual layouts, poisoned outputs, float64 references, error bounds."""
 
 import fcntl
+import math
 import os
 import re
 import shutil
@@ -227,6 +228,19 @@ def on_streams(calls: Sequence[Callable[[], Any]], times: int) -> list[Any]:
                 results.append(call())
     torch.cuda.synchronize()
     return results
+
+
+def check_side_stream(call: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
+    """The inputs are written late on another stream: a launch that does not wait for that would read NaN."""
+    expected, late, stream = call(*inputs), [torch.full_like(x, math.nan) for x in inputs], torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)
+        for y, x in zip(late, inputs, strict=True):
+            y.copy_(x)
+        output = call(*late)
+    stream.synchronize()
+    assert torch.equal(output, expected)
 
 
 @contextmanager

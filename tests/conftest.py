@@ -4,6 +4,7 @@ import functools
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -90,6 +91,14 @@ def memory_is_given_back() -> Iterator[None]:
     yield
     if torch.cuda.is_available() and torch.cuda.memory_reserved() > 4 << 30:
         torch.cuda.empty_cache()
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    """No test meets what another one has compiled."""
+    yield
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
 
 
 @pytest.fixture(scope="session")

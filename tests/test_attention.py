@@ -15,6 +15,7 @@ from common import (
     SANITIZER,
     assert_as_good_as,
     check_replays,
+    check_side_stream,
     kernels_of,
     misaligned,
     poison,
@@ -1037,18 +1038,7 @@ def test_graph_capture(options: dict[str, bool], sq: int, sk: int) -> None:
 @pytest.mark.cuda
 def test_side_stream() -> None:
     for sq, sk in [(200, 300), (1, 9000)]:
-        args = qkv(torch.float32, "cuda", sq=sq, sk=sk)
-        expected = attention(*args)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            busy = torch.randn(4096, 4096, device="cuda")
-            for _ in range(8):
-                busy = busy @ busy / 64
-            late = [x.clone() for x in args]  # written only after the products on this stream
-            output = attention(*late)
-        stream.synchronize()
-        assert torch.equal(output, expected)
+        check_side_stream(attention, *qkv(torch.float32, "cuda", sq=sq, sk=sk))
 
 
 @pytest.mark.cuda

@@ -102,7 +102,6 @@ def test_gradients_are_refused_under_autocast_too(device: torch.device) -> None:
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiled(backend: str, device: torch.device) -> None:
-    torch._dynamo.reset()
 
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         with torch.autocast(x.device.type, torch.bfloat16):

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 import torch
-from calls import CALLS, DIFFERENTIABLE, Call, name
+from calls import DIFFERENTIABLE, Call, name
 from common import Recorder, randn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
@@ -131,13 +131,6 @@ def test_compiled_graphs_are_refused() -> None:
         compiled(randn(3, 3).requires_grad_(), randn(3, 3))
     with torch.no_grad():
         compiled(randn(3, 3).requires_grad_(), randn(3, 3))
-
-
-@pytest.mark.parametrize("call", CALLS, ids=name)
-def test_results_are_detached(call: Call) -> None:
-    out = call.raw(*call.args(torch.device("cpu"), torch.float32), **call.kwargs)
-    for t in out if isinstance(out, tuple) else (out,):
-        assert not t.requires_grad and t.grad_fn is None and t.is_contiguous()
 
 
 class Wrapped(torch.Tensor):

@@ -56,7 +56,6 @@ def test_compiled_code_follows_the_mode() -> None:
     with torch_ext.batch_invariant():
         compiled(torch.ones(3))
     assert seen == [False, True]
-    torch._dynamo.reset()
 
 
 def lying(x: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -180,4 +179,3 @@ def test_a_compiled_model_and_a_graph(batch_invariant: None) -> None:
         graph.replay()
         torch.cuda.synchronize()
         assert same_bits(captured, whole[:7])
-    torch._dynamo.reset()

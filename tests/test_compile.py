@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import torch_ext
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def metadata(result) -> list[tuple]:
@@ -131,15 +125,13 @@ def test_compile_a_model_of_all_operators(backend: str, dynamic: bool, device: t
 )
 def test_a_dim_that_changes_from_call_to_call(op: str) -> None:
     """The second value makes Dynamo treat the dim as dynamic."""
-    torch._dynamo.reset()
     function, x = getattr(torch_ext, op), randn(3, 4, 5)
     compiled = torch.compile(lambda x, dim: function(x, dim), backend="aot_eager", fullgraph=True)
     for dim in (0, 1, -1):
         torch.testing.assert_close(compiled(x, dim), function(x, dim))
-    torch._dynamo.reset()
 
 
-def test_a_new_precision_recompiles() -> None:
+def test_a_new_precision_recompiles(float32_precision: Callable[[str], None]) -> None:
     seen: list[str] = []
 
     def backend(graph: torch.fx.GraphModule, inputs):
@@ -147,12 +139,9 @@ def test_a_new_precision_recompiles() -> None:
         return graph.forward
 
     compiled = torch.compile(torch_ext.matmul, fullgraph=True, backend=backend)
-    try:
-        for setting in ("highest", "high"):
-            torch.set_float32_matmul_precision(setting)
-            compiled(randn(3, 3), randn(3, 3))
-    finally:
-        torch.set_float32_matmul_precision("highest")
+    for setting in ("highest", "high"):
+        float32_precision(setting)
+        compiled(randn(3, 3), randn(3, 3))
     assert seen == ["highest", "high"]
 
 

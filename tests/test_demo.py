@@ -160,7 +160,6 @@ def test_missing_package_is_one_line(missing: str, monkeypatch: pytest.MonkeyPat
 def test_python_example(capsys: pytest.CaptureFixture[str]) -> None:
     from examples import python_model
 
-    torch._dynamo.reset()
     python_model.main()
     printed = capsys.readouterr().out
     assert "8 Linear, 4 MultiheadAttention" in printed and "has no backward" in printed.splitlines()[-1]

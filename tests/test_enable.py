@@ -40,8 +40,6 @@ def inputs(device: torch.device, *shape: int, dtype: torch.dtype = torch.float32
     return torch.randn(shape, device=device, dtype=torch.float64).to(dtype)
 
 
-# ---- every operator and its `.out` overload ----
-
 # aten's operator, and its arguments by a function of the first tensor's dtype.
 CALLS: list[tuple[str, str, Callable[..., tuple], dict]] = [
     ("mm", "default", lambda x: (x(13, 37), x(37, 19)), {}),
@@ -255,9 +253,6 @@ def test_sums_of_products_that_are_off_are_torchs(dtype: torch.dtype, device: to
     assert {by for _, by in handle.calls} == {"torch: not enabled"}
 
 
-# ---- autograd ----
-
-
 def gradients(function: Callable[..., Tensor], arguments: list[Tensor]) -> list[Tensor]:
     leaves = [x.detach().clone().requires_grad_() for x in arguments]
     result = function(*leaves)
@@ -384,9 +379,6 @@ def test_attention_operators_return_what_torch_returns(queries: int, dtype: torc
                 assert (x.dtype, x.shape, x.stride(), x.device) == (y.dtype, y.shape, y.stride(), y.device), name
             else:
                 assert x == y
-
-
-# ---- what surrounds the operators ----
 
 
 class Model(torch.nn.Module):

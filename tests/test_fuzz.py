@@ -31,8 +31,6 @@ def failures(stream: str, count: int = 40, seed: int = 3, device: torch.device =
     return found
 
 
-# ---- processes -------------------------------------------------------------------------------------------------------
-
 PLANTED = """
 import os, signal, time
 from tools.fuzz import check, ops
@@ -137,9 +135,6 @@ def test_a_weight_that_underflows_takes_its_value_with_it() -> None:
     assert not found
 
 
-# ---- cases -----------------------------------------------------------------------------------------------------------
-
-
 def test_every_operator_has_a_stream() -> None:
     schemas = (ROOT / "csrc" / "ops.cpp").read_text()
     defined = {name.split("(")[0] for name in schemas.replace("m.def(\n      ", "m.def(").split('m.def("')[1:]}
@@ -181,9 +176,6 @@ def test_sizes_and_layouts_reach_what_kernels_stumble_over() -> None:
     assert seen["layout"] == {"contiguous", "transposed", "strided", "expanded", "overlapping"}
 
 
-# ---- checks ----------------------------------------------------------------------------------------------------------
-
-
 def plant(monkeypatch: pytest.MonkeyPatch, change: Callable[[Op, str], Op]) -> None:
     original = check.raw
     for module in (check, bad, ops):
@@ -220,23 +212,44 @@ def test_one_wrong_element_is_found(monkeypatch: pytest.MonkeyPatch, op: str) ->
     assert any("are wrong" in message for *_, message in failures(op))
 
 
+def of_first(f: Callable[[torch.Tensor], torch.Tensor], message: str) -> tuple:
+    return ("matmul", "softmax", "attention_lse"), first_only(f), message
+
+
+def writes(op: Op, name: str) -> Op:
+    def g(**inputs: Any) -> Any:
+        found = op(**inputs)
+        if inputs["a"].numel() and inputs["a"].is_contiguous():
+            inputs["a"].view(-1)[0] += 1
+        return found
+
+    return g
+
+
+def follows_torchs_setting(op: Op, name: str) -> Op:
+    return lambda **inputs: op(**inputs) * (1 if torch.get_float32_matmul_precision() == "highest" else 1.01)
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("streams", "change", "message"),
     [
-        (lambda x: x.double() if x.dtype is not torch.float64 else x.float(), "dtype torch.float"),
-        (lambda x: x[None], "shape ["),
-        (lambda x: torch.stack([x, x], -1)[..., 0] if x.numel() > 1 else x, "not contiguous"),
-        (lambda x: x + torch.rand(()) * 1e-7, "other bits the second time"),
-        (lambda x: torch.where(x == x.amax(), torch.nan, x) if x.numel() else x, "is nan, not "),
+        of_first(lambda x: x.double() if x.dtype is not torch.float64 else x.float(), "dtype torch.float"),
+        of_first(lambda x: x[None], "shape ["),
+        of_first(lambda x: torch.stack([x, x], -1)[..., 0] if x.numel() > 1 else x, "not contiguous"),
+        of_first(lambda x: x + torch.rand(()) * 1e-7, "other bits the second time"),
+        of_first(lambda x: torch.where(x == x.amax(), torch.nan, x) if x.numel() else x, "is nan, not "),
+        (["matmul"], writes, "an input has been written to"),
+        (["matmul"], follows_torchs_setting, "are wrong"),
     ],
-    ids=["dtype", "shape", "strides", "repeat", "NaN"],
+    ids=["dtype", "shape", "strides", "repeat", "NaN", "input", "precision"],
 )
 def test_what_else_may_be_wrong_with_a_result(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[torch.Tensor], torch.Tensor], message: str
+    monkeypatch: pytest.MonkeyPatch, streams: list[str], change: Callable[[Op, str], Op], message: str
 ) -> None:
-    plant(monkeypatch, first_only(change))
-    for op in ("matmul", "softmax", "attention_lse"):
-        assert any(message in found for *_, found in failures(op)), op
+    plant(monkeypatch, change)
+    for stream in streams:
+        assert any(message in found for *_, found in failures(stream, 100 if len(streams) == 1 else 40)), stream
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_bits_that_seldom_differ_are_found_by_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,20 +270,6 @@ def test_missing_nan_and_inf_are_found() -> None:
     big = torch.tensor([3.5e38, 1.0], dtype=torch.float64)  # beyond fp32
     assert compare(case, big.float(), big, Bound(1e-6), None).ok
     assert not compare(case, torch.tensor([3.4e38, 1.0]), big, Bound(1e-6), None).ok
-
-
-def test_a_changed_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(op: Op, name: str) -> Op:
-        def g(**inputs: Any) -> Any:
-            found = op(**inputs)
-            if inputs["a"].numel():
-                inputs["a"].view(-1)[0] += 1 if inputs["a"].is_contiguous() else 0
-            return found
-
-        return g
-
-    plant(monkeypatch, change)
-    assert any("an input has been written to" in message for *_, message in failures("matmul"))
 
 
 def test_a_row_that_sees_its_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,18 +304,6 @@ def test_a_fake_that_differs_from_its_operator_is_found() -> None:
     for result in (torch.zeros(3), torch.zeros(4, dtype=torch.int64)):
         with pytest.raises(Wrong, match=r"its fake torch.float32\[4\]"):
             check.check_fake(case, (result,))
-
-
-def test_an_explicit_precision_that_torchs_setting_overrules_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(op: Op, name: str) -> Op:
-        return lambda **inputs: op(**inputs) * (1 if torch.get_float32_matmul_precision() == "highest" else 1.01)
-
-    plant(monkeypatch, change)
-    assert any("are wrong" in message for *_, message in failures("matmul", 100))
-    assert torch.get_float32_matmul_precision() == "highest"
-
-
-# ---- bad arguments ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -366,9 +353,6 @@ def test_every_change_is_made() -> None:
             draw = Draw(op, 4, number, CPU)
             seen.add(bad.changed(ops.OPS[op](draw), draw)[0].split(": ")[-1].split("=")[0])
     assert seen >= {*bad.CHANGES, "an unknown argument", "precision", "activation", "reduction", "k", "dim"}
-
-
-# ---- the record of GPU tests -----------------------------------------------------------------------------------------
 
 
 def test_gpu_tests_record_the_fuzzer(tmp_path: Path) -> None:

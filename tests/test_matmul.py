@@ -15,6 +15,7 @@ from common import (
     LAYOUTS,
     assert_as_good_as,
     check_replays,
+    check_side_stream,
     componentwise_error,
     kernels_of,
     misaligned,
@@ -561,17 +562,7 @@ def test_cuda_graph() -> None:
 
 @pytest.mark.cuda
 def test_runs_on_the_current_stream() -> None:
-    a, b = randn(256, 256, device="cuda"), randn(256, 256, device="cuda")
-    expected = matmul(a, b)
-    stream, x = torch.cuda.Stream(), torch.empty_like(a)
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        x.fill_(math.nan)
-        torch.cuda._sleep(20_000_000)
-        x.copy_(a)  # late: a launch on another stream would multiply NaN
-        out = matmul(x, b)
-    stream.synchronize()
-    assert torch.equal(out, expected)
+    check_side_stream(matmul, randn(256, 256, device="cuda"), randn(256, 256, device="cuda"))
 
 
 @pytest.mark.cuda

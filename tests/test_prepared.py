@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -36,12 +37,10 @@ def test_prepared_product(device: torch.device, dtype: torch.dtype, precision: s
         torch.testing.assert_close(ours.double(), reference, rtol=tolerance, atol=10 * tolerance)
 
 
-def test_precision_follows_torch() -> None:
-    try:
-        torch.set_float32_matmul_precision("high")
-        prepared = torch_ext.prepare(randn(4, 4))
-    finally:
-        torch.set_float32_matmul_precision("highest")
+def test_precision_follows_torch(float32_precision: Callable[[str], None]) -> None:
+    float32_precision("high")
+    prepared = torch_ext.prepare(randn(4, 4))
+    float32_precision("highest")
     assert prepared.precision == "high"
     torch_ext.linear(randn(4), prepared)
     with pytest.raises(ValueError, match=r"^xgemm::linear: expected precision 'high', .* got 'highest'$"):
@@ -213,7 +212,6 @@ def test_layer_made_in_inference_mode(device: torch.device) -> None:
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_layer_compiles(backend: str, device: torch.device) -> None:
-    torch._dynamo.reset()
     ours, x = layer(device, prepared=True).prepare(), randn(70, 136, device=device)
     compiled = torch.compile(ours, fullgraph=True, backend=backend)
     for _ in range(2):
@@ -222,7 +220,6 @@ def test_layer_compiles(backend: str, device: torch.device) -> None:
 
 
 def test_a_compiled_product_takes_the_plain_weight(device: torch.device) -> None:
-    torch._dynamo.reset()
     w, x = randn(200, 136, device=device), randn(70, 136, device=device)
     prepared = torch_ext.prepare(w)
     compiled = torch.compile(lambda x: torch_ext.linear(x, prepared), fullgraph=True, backend="aot_eager")

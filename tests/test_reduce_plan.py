@@ -14,9 +14,10 @@ DRIVER = r"""
 #include <vector>
 #include "reduce/plan.h"
 #include "softmax/plan.h"
+#include "topk_softmax/plan.h"
 using namespace xgemm;
 // a line: what dtype reduced-or-dim sms major, rank, sizes, strides. what: a Kind, 17 softmax, 18 division,
-// 19 scaled_masked_softmax, 20 the tests for dense rows; 100 more: with batch invariance
+// 19 scaled_masked_softmax, 20 the tests for dense rows, 21 topk_softmax (sms: k); 100 more: with batch invariance
 int main() {
   int what, dtype, sms, major, rank;
   unsigned long long mask;
@@ -49,6 +50,16 @@ int main() {
     if (what == 20) {
       std::printf("%d %d\n", reduce::has_dense_rows(source, mask),
                   std::popcount(mask) == 1 && softmax::has_dense_rows("test", source, std::countr_zero(mask)));
+      continue;
+    }
+    if (what == 21) {
+      const auto p = topk_softmax::make_plan("test", source, static_cast<int>(mask), sms, true, source.dtype);
+      std::printf("kernel=%d vector=%d aligned=%d values=%d lanes=%d threads=%d rows=%lld blocks=%lld shared=%zu\n",
+                  int(p.kernel), p.vector, p.aligned, p.values, p.lanes, p.threads, (long long)p.rows,
+                  (long long)p.blocks, p.shared_bytes);
+      for (std::int64_t r = 0; r < std::min<std::int64_t>(p.rows, 2000); ++r)
+        std::printf("%lld %lld ", (long long)p.kept.offsets(r).in, (long long)p.kept.offsets(r).out);
+      std::printf("\n");
       continue;
     }
     const reduce::Problem problem{.kind = static_cast<reduce::Kind>(what), .source = source, .reduced = mask,
@@ -107,7 +118,7 @@ int main() {
 F32, F16, BF16, F64 = range(4)
 WIDTH = {F32: 4, F16: 8, BF16: 8, F64: 2}
 SUM, AMAX, ARGMAX, LOGSUMEXP, CROSS_ENTROPY, MEAN_LOSS = 0, 2, 4, 6, 7, 8
-SOFTMAX, DIVIDE, MASKED, DENSE_ROWS = 17, 18, 19, 20
+SOFTMAX, DIVIDE, MASKED, DENSE_ROWS, TOPK = 17, 18, 19, 20, 21
 BATCH_INVARIANT = 100  # on top of a kind
 COPY, ROWS, ELEMENTS, SHORT_COLUMNS, COLUMNS, PACKED = range(6)  # the alternatives of reduce::Plan
 SOFTMAX_FIELDS = ["kernel", "threads", "lanes", "cluster", "outer", "length", "columns", "chunk", "tiles", "blocks"]
@@ -118,6 +129,7 @@ ROW_KERNEL, COLUMN_KERNEL, TWO_PASS, SHARED, ODD_ROWS, SINGLE_ELEMENTS = range(6
 @pytest.fixture(scope="module")
 def planner(tmp_path_factory):
     sources = [*(f"reduce/{name}.cpp" for name in ("plan", "row_plan", "column_plan")), "softmax/plan.cpp"]
+    sources.append("topk_softmax/plan.cpp")
     program = compile_program(tmp_path_factory.mktemp("plan"), DRIVER, *sources)
 
     def ask(lines):

@@ -310,7 +310,6 @@ def test_an_instances_own_forward_is_kept() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiles(backend: str, block: Block, device: torch.device) -> None:
-    torch._dynamo.reset()
     x = randn(3, 5, 16, dtype=torch.float64, device=device)
     expected = block(x)
     report = torch_ext.replace(block)
@@ -326,7 +325,6 @@ def test_compiles(backend: str, block: Block, device: torch.device) -> None:
     assert not report.calls  # a compiled graph does not count
     program = torch.export.export(block, (x,))
     torch.testing.assert_close(program.module()(x), expected)
-    torch._dynamo.reset()
 
 
 def tiny(name: str, attention: str) -> torch.nn.Module:
@@ -551,7 +549,6 @@ def test_attentions_results_have_the_layout_of_the_query(device: torch.device) -
     report = torch_ext.replace(model)
     torch.testing.assert_close(model(q), expected)
     assert report.calls == {("attention", "xgemm"): 1}
-    torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(model, backend="aot_eager", fullgraph=True)(q), expected)
 
 
@@ -628,25 +625,21 @@ def test_half_precision_runs_on_tensor_cores_since_ampere(
 
 @torch.no_grad()
 def test_fp32_products_without_tensor_cores(
-    as_gpu: Callable[[tuple[int, int]], None], device: torch.device, monkeypatch: pytest.MonkeyPatch
+    as_gpu: Callable[[tuple[int, int]], None], device: torch.device, float32_precision: Callable[[str], None]
 ) -> None:
     """On CUDA cores as torch's are, unless torch may take TF32; attention is torch's, float64 has tensor cores."""
     as_gpu(A100)
     model, x = Calls(lambda x: F.scaled_dot_product_attention(x @ x, x, x)), randn(2, 8, 8, device=device)
     report = torch_ext.replace(model)
     left = "torch: xgemm has no faster kernels for compute capability 8.0"
-    try:
-        for setting, where in ("highest", "xgemm"), ("high", left), ("medium", left):
-            torch.set_float32_matmul_precision(setting)
-            report.calls.clear()
-            model(x)
-            assert report.calls == {("matmul", where): 1, ("attention", left): 1}
-    finally:
-        torch.set_float32_matmul_precision("highest")
+    for setting, where in ("medium", left), ("high", left), ("highest", "xgemm"):
+        float32_precision(setting)
+        report.calls.clear()
+        model(x)
+        assert report.calls == {("matmul", where): 1, ("attention", left): 1}
     report.calls.clear()
     model(x.double())
     assert report.calls == {("matmul", "xgemm"): 1, ("attention", left): 1}
-    torch._dynamo.reset()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), model(x))
 
@@ -1156,7 +1149,6 @@ def test_a_model_with_nothing_to_swap_says_so() -> None:
 )
 def test_compiles_beside_methods_written_in_python(function: Callable) -> None:
     """Methods of Tensor that are Python functions, which Dynamo traces in ways of their own."""
-    torch._dynamo.reset()
     model, x = Calls(lambda x: function(x @ x)), randn(4, 4)
     expected = model(x)
     torch_ext.replace(model)
@@ -1174,7 +1166,6 @@ def test_compiles_beside_methods_written_in_python(function: Callable) -> None:
 
 @torch.no_grad()
 def test_compiled_submodules_of_a_model_that_is_not_compiled() -> None:
-    torch._dynamo.reset()
     x, targets = randn(3, 3), []
 
     def spy(graph: torch.fx.GraphModule, inputs):
@@ -1188,7 +1179,6 @@ def test_compiled_submodules_of_a_model_that_is_not_compiled() -> None:
         layer.compile(backend=spy, fullgraph=True)
     torch.testing.assert_close(model(x), expected)
     assert {"xgemm.softmax.default", "xgemm.matmul.default", "xgemm.linear.default"} <= set(targets)
-    torch._dynamo.reset()
 
 
 def test_torchs_message_of_an_operator_without_a_rule_is_kept() -> None:
@@ -1199,7 +1189,6 @@ def test_torchs_message_of_an_operator_without_a_rule_is_kept() -> None:
 @pytest.mark.parametrize("how", ["compile", "strict export", "export"])
 def test_tracing_warns_and_counts(how: str) -> None:
     """Two models by one code, so that nothing of the first one's report is kept for the second."""
-    torch._dynamo.reset()
     x = randn(2, 4)
     for _ in range(2):
         report = torch_ext.replace(model := torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Softmax(-1)))

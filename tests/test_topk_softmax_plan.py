@@ -1,58 +1,23 @@
 """topk_softmax's host logic without a GPU: where rows and results lie, lanes, blocks; compiled from plan.cpp itself."""
 
 import random
-import subprocess
+from collections.abc import Callable
 
 import pytest
 import torch
-from common import compile_program
-
-F32, F16, BF16, F64 = range(4)
-
-DRIVER = r"""
-#include <cstdio>
-#include <iostream>
-#include <vector>
-#include "topk_softmax/plan.h"
-using namespace xgemm;
-// a line: dtype dim k rank, sizes, strides
-int main() {
-  int dtype, dim, k, rank;
-  while (std::cin >> dtype >> dim >> k >> rank) {
-    std::vector<std::int64_t> sizes(rank), strides(rank);
-    for (auto& s : sizes) std::cin >> s;
-    for (auto& s : strides) std::cin >> s;
-    const auto in = static_cast<DType>(dtype);
-    const auto p = topk_softmax::make_plan("test", {nullptr, in, sizes, strides}, dim, k, true, in);
-    std::printf("%d %d %d %d %d %d %lld %lld %lld %lld %lld %zu", int(p.kernel), p.vector, p.aligned, p.values, p.lanes,
-                p.threads, (long long)p.rows, (long long)p.length, (long long)p.stride, (long long)p.out_stride,
-                (long long)p.blocks, p.shared_bytes);
-    for (std::int64_t r = 0; r < std::min<std::int64_t>(p.rows, 2000); ++r)
-      std::printf(" %lld %lld", (long long)p.kept.offsets(r).in, (long long)p.kept.offsets(r).out);
-    std::printf("\n");
-  }
-}
-"""
-
-NAMES = ["kernel", "vector", "aligned", "values", "lanes", "threads", "rows", "length", "stride", "out_stride"]
-NAMES += ["blocks", "shared"]
+from test_reduce_plan import BF16, F16, F32, F64, TOPK, fields, line, numbers, planner  # noqa: F401
 
 
-@pytest.fixture(scope="module")
-def plans(tmp_path_factory):
-    maps = (f"reduce/{name}.cpp" for name in ("plan", "row_plan", "column_plan"))
-    program = compile_program(tmp_path_factory.mktemp("plan"), DRIVER, "topk_softmax/plan.cpp", *maps)
+@pytest.fixture
+def plans(planner: Callable) -> Callable[[list[tuple]], list[tuple[dict, list[int]]]]:  # noqa: F811
+    """Of problems (dtype, sizes, strides, dim, k): the plan, and where each row and its result lie."""
 
-    def run(problems: list[tuple]) -> list[tuple[dict, list[int]]]:
-        text = "".join(
-            f"{dtype} {dim} {k} {len(sizes)} {' '.join(map(str, (*sizes, *strides)))}\n"
-            for dtype, sizes, strides, dim, k in problems
-        )
-        output = subprocess.run([str(program)], input=text, capture_output=True, text=True, check=True).stdout
-        rows = [list(map(int, line.split())) for line in output.splitlines()]
-        return [(dict(zip(NAMES, row[:12], strict=True)), row[12:]) for row in rows]
+    def ask(problems: list[tuple]) -> list[tuple[dict, list[int]]]:
+        lines = [line(TOPK, dtype, dim, sizes, strides, sms=k) for dtype, sizes, strides, dim, k in problems]
+        answers = planner(lines)
+        return [(fields(plan), numbers(where)) for plan, where in zip(answers[::2], answers[1::2], strict=True)]
 
-    return run
+    return ask
 
 
 def test_every_row_is_found_where_it_lies(plans):

@@ -299,7 +299,6 @@ def test_compiles_and_exports(device: torch.device) -> None:
     compiled = torch.compile(model, backend="aot_eager")
     actual = compiled(**given).logits * given["attention_mask"][..., None]
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
-    torch._dynamo.reset()
     program = torch.export.export(model, (), {**given, "use_cache": False})
     assert "torch.ops.xgemm.attention.default" in program.graph_module.code
     exported = program.module()(**given, use_cache=False).logits * given["attention_mask"][..., None]
@@ -314,7 +313,6 @@ def test_compiled_layers(device: torch.device) -> None:
     for part in model.model.layers:
         part.compile(backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(logits(model, "xgemm", given), expected, rtol=1e-4, atol=1e-4)
-    torch._dynamo.reset()
 
 
 def layer(**attributes: object) -> torch.nn.Module:
