@@ -115,12 +115,8 @@ many = attend_fixture("attention_many_rows", SOURCES)
 HEAD_SIZES = [(64, 64), (96, 96), (128, 128), (192, 128), (256, 256), (576, 256)]
 
 
-def tiles_of(results: list[str]) -> set[int]:
-    return {int(result.split()[1]) for result in results}
-
-
 def test_every_tile_of_many_rows(many: Attend) -> None:
-    assert tiles_of(many(every_mask(HEAD_SIZES))) == set(range(7))
+    assert {int(result.split()[1]) for result in many(every_mask(HEAD_SIZES))} == set(range(7))
 
 
 def test_edges_of_many_rows(many: Attend) -> None:

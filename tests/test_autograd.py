@@ -15,11 +15,6 @@ from torch_ext import _registered, autograd
 MESSAGE = r"^xgemm::\w+: has no backward, got an input that requires grad; call it under torch.no_grad\(\) or"
 
 
-def ways(call: Call):
-    """The raw op, its packet as users spell it, and the function."""
-    return [call.raw, getattr(torch.ops.xgemm, call.op), call.function]
-
-
 def with_grad(args: tuple, index: int) -> tuple:
     return tuple(a.clone().requires_grad_() if i == index else a for i, a in enumerate(args))
 
@@ -28,7 +23,7 @@ def with_grad(args: tuple, index: int) -> tuple:
 def test_any_input_that_requires_grad_is_refused(call: Call, device: torch.device) -> None:
     args = call.args(device, torch.float32)
     tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and a.is_floating_point()]
-    for way in ways(call):
+    for way in (call.raw, getattr(torch.ops.xgemm, call.op), call.function):
         for index in tensors:
             with pytest.raises(RuntimeError, match=MESSAGE) as caught:
                 way(*with_grad(args, index), **call.kwargs)

@@ -18,10 +18,6 @@ def flops(call, *args: object, **kwargs: object) -> int:
     return counter.get_total_flops()
 
 
-def heads(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
-    return [randn(*s) for s in shapes]
-
-
 def attention_of_products(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return (q @ k.mT).softmax(-1) @ v
 
@@ -75,7 +71,7 @@ CASES = [
 
 @pytest.mark.parametrize(("ours", "torchs", "shapes"), CASES)
 def test_counts_what_torch_counts(ours, torchs, shapes: list[tuple[int, ...]]) -> None:
-    tensors = heads(*shapes)
+    tensors = [randn(*shape) for shape in shapes]
     assert flops(ours, *tensors) == flops(torchs, *tensors)
 
 

@@ -23,11 +23,6 @@ def run(code: str, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return common.run(sys.executable, "-c", code, cwd="/", env={"PYTHONPATH": str(path)}, timeout=120)
 
 
-def last_line(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 1, done
-    return done.stderr.strip().splitlines()[-1]
-
-
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """A copy of the package without its library."""
@@ -95,8 +90,9 @@ def test_report() -> None:
 
 
 def test_library_that_does_not_load(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = last_line(run("import torch_ext", package))
-    assert line.startswith("ImportError: xgemm: ") and "make build" in line
+    done = run("import torch_ext", package)
+    line = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and line.startswith("ImportError: xgemm: ") and "make build" in line
     assert "libxgemm.so has not been built" in line or "hides the package installed in" in line  # where there is one
     broken = package / "torch_ext" / "libxgemm.so"
     broken.write_bytes(b"not a library")

@@ -5,6 +5,7 @@ import random
 import subprocess
 
 import pytest
+import torch
 from common import compile_program, run
 
 DRIVER = r"""
@@ -147,16 +148,8 @@ def fields(words):
     return {name: int(value) for name, value in (word.split("=") for word in words)}
 
 
-def contiguous(sizes):
-    strides, step = [], 1
-    for s in reversed(sizes):
-        strides.append(step)
-        step *= max(s, 1)
-    return strides[::-1]
-
-
 def line(what, dtype, mask, sizes, strides=None, sms=132, major=9):
-    return [what, dtype, mask, sms, major, len(sizes), *sizes, *(strides or contiguous(sizes))]
+    return [what, dtype, mask, sms, major, len(sizes), *sizes, *(strides or torch.empty(sizes, device="meta").stride())]
 
 
 def reduce_plan(planner, *args, **kwargs):

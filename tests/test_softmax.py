@@ -25,10 +25,6 @@ SMALL_CASES += [((3, 20, 24), 1), ((200, 40), 0), ((513, 40), 0), ((5000, 9), 0)
 SMALL_CASES += [((8203, 9), 0), ((24589, 9), 0), ((70000, 2), 0)]
 
 
-def cases(device):
-    return SMALL_CASES if SANITIZED else SMALL_CASES + (CASES if device.type == "cuda" else CASES[:19])
-
-
 def assert_softmax(name: str, x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> None:
     poison(x.device, 4)
     found, theirs = getattr(op, name)(x, dim, dtype=dtype), getattr(torch, name)(x, dim, dtype=dtype)
@@ -45,7 +41,7 @@ def assert_softmax(name: str, x: torch.Tensor, dim: int, dtype: torch.dtype | No
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("layout", sanitized(LAYOUTS, *SMALL_LAYOUTS))
 def test_dims_and_layouts(device, name, dtype, layout):
-    for shape, dim in cases(device):
+    for shape, dim in SMALL_CASES if SANITIZED else SMALL_CASES + (CASES if device.type == "cuda" else CASES[:19]):
         assert_softmax(name, LAYOUTS[layout](randn(*shape, dtype=dtype, device=device)), dim)
 
 
