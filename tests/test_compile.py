@@ -53,11 +53,13 @@ def test_opcheck(call: Call, device: torch.device) -> None:
 
 @pytest.mark.parametrize("op", OPERATORS)
 def test_opcheck_with_options(op: str, device: torch.device) -> None:
-    """Of the fake's results in any layout, with sizes of 0 and 1: tests/test_layouts.py."""
-    for (shapes, options), layout in zip(cases_of(op), itertools.cycle((lambda x: x, transposed, sliced))):
+    """Of fakes in any layout, with sizes of 0 and 1: tests/test_layouts.py. All of opcheck's tests of three cases."""
+    cases = list(zip(cases_of(op), itertools.cycle((lambda x: x, transposed, sliced)), strict=False))
+    for i, ((shapes, options), layout) in enumerate(cases):
         given = {name: make(name, shape, torch.float64, device) for name, shape in shapes.items()}
         given = {name: layout(x) if x.dim() > 1 else x for name, x in given.items()}
-        torch.library.opcheck(getattr(torch.ops.xgemm, op), (), given | options)
+        few = {} if i >= len(cases) - 3 else {"test_utils": "test_faketensor"}
+        torch.library.opcheck(getattr(torch.ops.xgemm, op), (), given | options, **few)
 
 
 def test_opcheck_of_appending(device: torch.device) -> None:
