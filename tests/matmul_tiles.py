@@ -2,28 +2,30 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+import pytest
 import torch
-from common import ACTIVATIONS, misaligned, poison, randn, sliced, transposed
+from common import ACTIVATIONS, misaligned, poison, randn, sliced, tile_names, transposed
 from test_matmul import assert_special_as, check, forced, matmul
+
+from torch_ext._architecture import architecture
+
+MMA_TILES = [name for name in tile_names("mma") if "tf32" not in name]
+LARGE_TILES, TWO_PARTS = ([n for n in tile_names("large") if ("_x2_" in n) == two] for two in (False, True))
+FP64_TILES = tile_names("fp64")
+SLICED = ["sliced_32x32", "sliced_32x64"]
+SLICED_KERNELS = [*SLICED, *(f"{name}_apart" for name in SLICED)]  # one tile per warp; beyond K = 512 only forced
+
+
+WITH_FP64_UNITS = torch.cuda.is_available() and architecture(torch.device("cuda")) in ((8, 0), (9, 0), (10, 0))
+FP64_UNITS = pytest.mark.skipif(not WITH_FP64_UNITS, reason="needs fp64 tensor cores")
 
 
 def layouts(x: torch.Tensor) -> list[torch.Tensor]:
     """The same values in memory in five ways; the last has NaN after each row, and rows at odd addresses."""
     padded = torch.full((x.shape[0], x.shape[1] + 3), math.nan, dtype=x.dtype, device=x.device)[:, : x.shape[1]]
     return [x, misaligned(x), sliced(x), transposed(x), padded.copy_(x)]
-
-
-def small_cases(dtype: torch.dtype) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Checks the four layouts and a batch at two sizes, and yields the operands for further checks."""
-    for m, n, k in [(40, 72, 136), (133, 33, 601)]:
-        a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
-        for x in (a, transposed(a)):
-            for y in (b, transposed(b)):
-                check(x, y)
-        check(a.expand(3, m, k), transposed(randn(3, k, n, dtype=dtype, device="cuda")))
-        yield a, b
 
 
 def check_batches(dtype: torch.dtype, *more: tuple[tuple[int, ...], tuple[int, ...]]) -> None:

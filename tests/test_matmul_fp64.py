@@ -2,38 +2,23 @@
 
 import pytest
 import torch
-from common import ACTIVATIONS, LAYOUTS, misaligned, randn, sliced, tile_names, transposed
+from common import ACTIVATIONS, LAYOUTS, randn, transposed
 from matmul_tiles import (
+    FP64_TILES,
+    FP64_UNITS,
     check_batches,
     check_fused,
     check_graph,
     check_nan_and_inf,
     check_rows_alone,
     check_same_bits,
-    small_cases,
 )
 from test_matmul import check, forced, matmul
 
-from torch_ext._architecture import architecture
-
-TILES = tile_names("fp64")
 EDGES = [(1, 5, 1), (31, 33, 15), (16, 64, 16), (65, 63, 17), (129, 127, 130), (200, 136, 1000), (300, 24, 513)]
 F64 = torch.float64
 
-
-def has_fp64_units() -> bool:
-    return torch.cuda.is_available() and architecture(torch.device("cuda")) in ((8, 0), (9, 0), (10, 0))
-
-
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not has_fp64_units(), reason="needs fp64 tensor cores")]
-
-
-@pytest.mark.sanitize
-@pytest.mark.parametrize("tile", TILES)
-def test_small_case_of_every_tile(tile: str) -> None:
-    with forced(tile):
-        for a, b in small_cases(F64):
-            check(misaligned(a), sliced(b))
+pytestmark = [pytest.mark.cuda, FP64_UNITS]
 
 
 @pytest.mark.parametrize("shape", EDGES, ids=str)
@@ -42,14 +27,14 @@ def test_every_tile_and_layout_has_the_same_bits(batch_invariant: None, shape: t
     a, b = randn(m, k, dtype=F64, device="cuda"), randn(k, n, dtype=F64, device="cuda")
     out = check(a, b)
     pairs = [(x(a), y(b)) for x in LAYOUTS.values() for y in LAYOUTS.values()]
-    check_same_bits(out, TILES[1:], pairs)  # the first has no room for totals
+    check_same_bits(out, FP64_TILES[1:], pairs)  # the first has no room for totals
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(70, 90, 5000), (64, 64, 65536), (200, 1000, 3000), (300, 4096, 1024)])
 def test_every_split_has_the_same_bits(batch_invariant: None, m: int, n: int, k: int) -> None:
     a, b = randn(m, k, dtype=F64, device="cuda"), randn(k, n, dtype=F64, device="cuda")
     out = check(a, b)
-    for tile in TILES:
+    for tile in FP64_TILES:
         for splits in (1, 2, 3, 4, 8, 16, 32, 64, 128):
             with forced(f"{tile}/{splits}"):  # no such plan: CUDA cores, with other bits
                 ours = matmul(a, b)
@@ -63,7 +48,7 @@ def test_free_splits(m: int, n: int, k: int) -> None:
     """Without batch_invariant any number of CTAs shares a tile's k, and one column is a row."""
     a, b = randn(m, k, dtype=F64, device="cuda"), randn(k, n, dtype=F64, device="cuda")
     check(a, b)
-    for tile in TILES:
+    for tile in FP64_TILES:
         for splits in (1, 2, 3, 7, 33):
             with forced(f"{tile}/{splits}"):
                 for x in (a, transposed(a)):
@@ -71,7 +56,7 @@ def test_free_splits(m: int, n: int, k: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 64, 67])
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", FP64_TILES)
 def test_what_is_fused(tile: str, n: int) -> None:
     with forced(tile):
         check_fused(F64, 70, n, 600, 1e-12, 1e-11, ACTIVATIONS)
@@ -83,14 +68,14 @@ def test_rows_do_not_depend_on_the_batch(batch_invariant: None) -> None:
         check_rows_alone(a, b, matmul(a, b), (1, 2, 5, 16, 17, 33, 65, 129, 1000))
 
 
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", FP64_TILES)
 def test_batches_and_graphs(tile: str) -> None:
     with forced(tile):
         check_batches(F64, ((2, 3, 2, 3, 2, 3, 4), (2, 1, 2, 1, 2, 4, 5)))  # more batch dims than a kernel takes
         check_graph(F64)
 
 
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", FP64_TILES)
 def test_nan_and_inf_where_torch_has_them(tile: str) -> None:
     with forced(tile):
         check_nan_and_inf(F64, 900)

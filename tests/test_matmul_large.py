@@ -2,35 +2,24 @@
 
 import pytest
 import torch
-from common import misaligned, randn, tile_names, transposed
-from matmul_tiles import check_batches, check_fused, check_graph, check_nan_and_inf, check_same_bits, small_cases
+from common import misaligned, randn, transposed
+from matmul_tiles import (
+    LARGE_TILES,
+    TWO_PARTS,
+    check_batches,
+    check_fused,
+    check_graph,
+    check_nan_and_inf,
+    check_same_bits,
+)
 from test_matmul import HALVES, TF32_BOUND, check, forced, matmul, reference
 
 import torch_ext
 
-ALL = tile_names("large")
-TWO_PARTS = [name for name in ALL if "_x2_" in name]
-TILES = [name for name in ALL if name not in TWO_PARTS]
+ALL = [*LARGE_TILES, *TWO_PARTS]
 EDGES = [(1, 1, 1), (63, 65, 63), (127, 129, 64), (129, 127, 65), (128, 256, 128), (257, 300, 1000), (16, 512, 4096)]
 
 pytestmark = pytest.mark.cuda
-
-
-@pytest.mark.sanitize
-@pytest.mark.parametrize("tile", TILES)
-@pytest.mark.parametrize("dtype", HALVES)
-def test_small_case_of_every_tile(tile: str, dtype: torch.dtype) -> None:
-    with forced(tile):
-        for a, b in small_cases(dtype):
-            check(misaligned(a), b)  # a copy
-
-
-@pytest.mark.sanitize
-@pytest.mark.parametrize("tile", TWO_PARTS)
-def test_small_case_of_two_parts(tile: str) -> None:
-    with forced(tile):
-        for a, b in small_cases(torch.float32):
-            check(a, misaligned(b))
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -40,10 +29,10 @@ def test_all_tiles_give_the_same_bits_in_batch_invariant_mode(
 ) -> None:
     m, n, k = shape
     a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")
-    with forced(TILES[0]):
+    with forced(LARGE_TILES[0]):
         out = check(a, b)
     pairs = ((a, b), (transposed(a), b), (a, transposed(b)), (misaligned(a), transposed(b)))
-    check_same_bits(out, TILES[1:], pairs)
+    check_same_bits(out, LARGE_TILES[1:], pairs)
 
 
 @pytest.mark.parametrize("tile", TWO_PARTS)
@@ -59,7 +48,7 @@ def test_two_parts_have_sgemms_error(tile: str, shape: tuple[int, int, int]) -> 
         assert torch.equal(matmul(*whole), (whole[0].double() @ whole[1].double()).float())
 
 
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", LARGE_TILES)
 @pytest.mark.parametrize("shape", EDGES, ids=str)
 def test_one_part_is_as_good_as_tf32(tile: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape

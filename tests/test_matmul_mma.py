@@ -2,32 +2,22 @@
 
 import pytest
 import torch
-from common import misaligned, randn, runs_hopper_kernels, sliced, tile_names
+from common import randn, runs_hopper_kernels
 from matmul_tiles import (
+    MMA_TILES,
     check_batches,
     check_graph,
     check_nan_and_inf,
     check_rows_alone,
     check_same_bits,
     layouts,
-    small_cases,
 )
 from test_matmul import HALVES, check, forced, matmul
 
-TILES = [name for name in tile_names("mma") if "tf32" not in name]
 EDGES = [(1, 1, 1), (31, 33, 15), (32, 32, 16), (33, 31, 17), (63, 64, 64), (65, 8, 65), (64, 65, 320), (129, 63, 385)]
 EDGES += [(127, 127, 127), (200, 136, 1000), (300, 24, 72)]
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")]
-
-
-@pytest.mark.sanitize
-@pytest.mark.parametrize("tile", TILES)
-def test_small_case_of_every_tile(tile: str) -> None:
-    with forced(tile):
-        for a, b in small_cases(torch.bfloat16):
-            check(misaligned(a), layouts(b)[-1])
-            check(a, sliced(b))  # no contiguous dim: another kernel
 
 
 @pytest.mark.usefixtures("batch_invariant")
@@ -39,7 +29,7 @@ def test_every_layout_has_the_bits_of_wgmma(dtype: torch.dtype, shape: tuple[int
     with forced("wgmma"):
         out = check(a, b)
     pairs = [(x, y) for x in layouts(a) for y in layouts(b) if 1 in x.stride() and 1 in y.stride()]
-    check_same_bits(out, TILES, pairs)
+    check_same_bits(out, MMA_TILES, pairs)
 
 
 @pytest.mark.usefixtures("batch_invariant")
@@ -55,7 +45,7 @@ def test_the_sums_themselves_have_the_bits_of_wgmma(dtype: torch.dtype) -> None:
             with forced("wgmma"):
                 rounded = matmul(a, b)
                 rest = torch.ops.xgemm.addmm(-rounded, a, b)
-            for tile in TILES:
+            for tile in MMA_TILES:
                 with forced(tile):
                     assert torch.equal(torch.ops.xgemm.addmm(-rounded, a, b), rest), (tile, k, decades)
 
@@ -79,13 +69,13 @@ def test_what_is_fused_has_the_bits_of_wgmma(dtype: torch.dtype, n: int) -> None
 
     with forced("wgmma"):
         wanted = all_of_them()
-    for tile in TILES:
+    for tile in MMA_TILES:
         with forced(tile):
             for i, (ours, theirs) in enumerate(zip(all_of_them(), wanted, strict=True)):
                 assert torch.equal(ours, theirs), (tile, i)
 
 
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", MMA_TILES)
 def test_batches_and_graphs(tile: str) -> None:
     with forced(tile):
         check_batches(torch.bfloat16, ((5, 40, 70), (70, 90)))
@@ -93,7 +83,7 @@ def test_batches_and_graphs(tile: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", MMA_TILES)
 def test_nan_and_inf_where_torch_has_them(dtype: torch.dtype, tile: str) -> None:
     with forced(tile):
         check_nan_and_inf(dtype, 500)

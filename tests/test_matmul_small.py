@@ -5,29 +5,13 @@ import math
 import pytest
 import torch
 from common import misaligned, poison, randn, runs_hopper_kernels, sliced, transposed
-from matmul_tiles import check_batches, check_fused, check_graph, check_nan_and_inf, layouts
+from matmul_tiles import SLICED, SLICED_KERNELS, check_batches, check_fused, check_graph, check_nan_and_inf, layouts
 from test_matmul import DIRECT_TILES, assert_special_as, check, forced, matmul, worse_than_sgemm
 
-SLICED = ["sliced_32x32", "sliced_32x64"]
-APART = [f"{tile}_apart" for tile in SLICED]  # one tile per warp; beyond K = 512 only forced
-KERNELS = [*SLICED, *APART]
 EDGES = [(1, 1, 1), (31, 33, 15), (32, 32, 16), (33, 31, 17), (65, 64, 129), (65, 64, 132), (129, 63, 65)]
 EDGES += [(129, 63, 68), (300, 36, 2052), (127, 127, 127)]
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")]
-
-
-@pytest.mark.sanitize
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_small_case_of_every_kernel(kernel: str) -> None:
-    with forced(kernel):
-        for m, n, k in [(40, 70, 36), (133, 33, 301), (64, 36, 1100)]:  # the last splits K between CTAs
-            a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
-            check(a, b)
-            check(a, transposed(b))
-            check(misaligned(a), sliced(b))
-            check(transposed(a), b)
-            check(transposed(a), transposed(b))
 
 
 @pytest.mark.sanitize
@@ -59,7 +43,7 @@ def test_few_outputs(dtype: torch.dtype) -> None:
             torch.testing.assert_close(ours, wanted.to(dtype), atol=10 * tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", SLICED_KERNELS)
 @pytest.mark.parametrize("shape", EDGES, ids=str)
 def test_every_layout(kernel: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
@@ -83,27 +67,27 @@ def test_both_tiles_have_the_same_bits_where_they_share_k_alike() -> None:
         assert torch.equal(*out)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", SLICED_KERNELS)
 def test_what_is_fused(kernel: str) -> None:
     with forced(kernel):
         for m, n, k in [(133, 37, 129), (70, 64, 4096)]:
             check_fused(torch.float32, m, n, k, 1e-5, 1e-6 * k, ["none", "gelu", "relu"])
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS, *DIRECT_TILES])
+@pytest.mark.parametrize("kernel", [*SLICED_KERNELS, *DIRECT_TILES])
 def test_batches_and_graphs(kernel: str) -> None:
     with forced(kernel):
         check_batches(torch.float32, ((5, 40, 70), (70, 90)))
         check_graph(torch.float32, 3000)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", SLICED_KERNELS)
 def test_nan_and_inf_where_torch_has_them(kernel: str) -> None:
     with forced(kernel):
         check_nan_and_inf(torch.float32, 700)
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS, *DIRECT_TILES, "simt_64x64", "wgmma"])
+@pytest.mark.parametrize("kernel", [*SLICED_KERNELS, *DIRECT_TILES, "simt_64x64", "wgmma"])
 @pytest.mark.parametrize("k", [64, 128, 300, 1100])
 def test_sums_that_overflow_are_infinite(kernel: str, k: int) -> None:
     """Either sign, overflow at the first addition or the last; the neighbours stay finite."""
@@ -116,7 +100,7 @@ def test_sums_that_overflow_are_infinite(kernel: str, k: int) -> None:
     assert_special_as(ours, (a.double() @ b.double()).float())
 
 
-@pytest.mark.parametrize("kernel", [*SLICED, *APART])
+@pytest.mark.parametrize("kernel", SLICED_KERNELS)
 @pytest.mark.parametrize("k", [1, 16, 64, 128, 512, 4096])
 def test_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     assert not worse_than_sgemm(kernel, 500, 300, k)
