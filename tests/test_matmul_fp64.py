@@ -2,17 +2,8 @@
 
 import pytest
 import torch
-from common import ACTIVATIONS, LAYOUTS, randn, transposed
-from matmul_tiles import (
-    FP64_TILES,
-    FP64_UNITS,
-    check_batches,
-    check_fused,
-    check_graph,
-    check_nan_and_inf,
-    check_rows_alone,
-    check_same_bits,
-)
+from common import LAYOUTS, randn, transposed
+from matmul_tiles import FP64_TILES, FP64_UNITS, check_rows_alone, check_same_bits
 from test_matmul import check, forced, matmul
 
 EDGES = [(1, 5, 1), (31, 33, 15), (16, 64, 16), (65, 63, 17), (129, 127, 130), (200, 136, 1000), (300, 24, 513)]
@@ -55,30 +46,10 @@ def test_free_splits(m: int, n: int, k: int) -> None:
                     check(x, b)
 
 
-@pytest.mark.parametrize("n", [1, 64, 67])
-@pytest.mark.parametrize("tile", FP64_TILES)
-def test_what_is_fused(tile: str, n: int) -> None:
-    with forced(tile):
-        check_fused(F64, 70, n, 600, 1e-12, 1e-11, ACTIVATIONS)
-
-
 def test_rows_do_not_depend_on_the_batch(batch_invariant: None) -> None:
     for n, k in [(64, 64), (1000, 1000), (4096, 600), (96, 20000)]:
         a, b = randn(3000, k, dtype=F64, device="cuda"), randn(k, n, dtype=F64, device="cuda")
         check_rows_alone(a, b, matmul(a, b), (1, 2, 5, 16, 17, 33, 65, 129, 1000))
-
-
-@pytest.mark.parametrize("tile", FP64_TILES)
-def test_batches_and_graphs(tile: str) -> None:
-    with forced(tile):
-        check_batches(F64, ((2, 3, 2, 3, 2, 3, 4), (2, 1, 2, 1, 2, 4, 5)))  # more batch dims than a kernel takes
-        check_graph(F64)
-
-
-@pytest.mark.parametrize("tile", FP64_TILES)
-def test_nan_and_inf_where_torch_has_them(tile: str) -> None:
-    with forced(tile):
-        check_nan_and_inf(F64, 900)
 
 
 def test_integers_are_exact() -> None:

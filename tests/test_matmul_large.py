@@ -3,15 +3,7 @@
 import pytest
 import torch
 from common import misaligned, randn, transposed
-from matmul_tiles import (
-    LARGE_TILES,
-    TWO_PARTS,
-    check_batches,
-    check_fused,
-    check_graph,
-    check_nan_and_inf,
-    check_same_bits,
-)
+from matmul_tiles import LARGE_TILES, TWO_PARTS, check_same_bits
 from test_matmul import HALVES, TF32_BOUND, check, forced, matmul, reference
 
 import torch_ext
@@ -57,23 +49,6 @@ def test_one_part_is_as_good_as_tf32(tile: str, shape: tuple[int, int, int]) -> 
         out = torch_ext.matmul(a, b, precision="high")
     exact, scale = reference(a, b)
     assert ((out.double() - exact).abs() <= TF32_BOUND * scale).all()
-
-
-@pytest.mark.parametrize("tile", ALL)
-def test_batches_graphs_and_special_values(tile: str) -> None:
-    dtype = torch.float32 if tile in TWO_PARTS else torch.bfloat16
-    with forced(tile):
-        check_batches(dtype)
-        check_graph(dtype)
-        check_nan_and_inf(dtype, 1000)
-
-
-@pytest.mark.parametrize("tile", ALL)
-@pytest.mark.parametrize("n", [64, 67])
-def test_what_is_fused(tile: str, n: int) -> None:
-    dtype, error = (torch.float32, 1e-4) if tile in TWO_PARTS else (torch.float16, 3e-2)
-    with forced(tile):
-        check_fused(dtype, 70, n, 136, error, error, ["gelu"])
 
 
 def test_half_precision_without_a_unit_stride_or_a_k() -> None:

@@ -3,15 +3,7 @@
 import pytest
 import torch
 from common import randn, runs_hopper_kernels
-from matmul_tiles import (
-    MMA_TILES,
-    check_batches,
-    check_graph,
-    check_nan_and_inf,
-    check_rows_alone,
-    check_same_bits,
-    layouts,
-)
+from matmul_tiles import MMA_TILES, check_rows_alone, check_same_bits, layouts
 from test_matmul import HALVES, check, forced, matmul
 
 EDGES = [(1, 1, 1), (31, 33, 15), (32, 32, 16), (33, 31, 17), (63, 64, 64), (65, 8, 65), (64, 65, 320), (129, 63, 385)]
@@ -73,20 +65,6 @@ def test_what_is_fused_has_the_bits_of_wgmma(dtype: torch.dtype, n: int) -> None
         with forced(tile):
             for i, (ours, theirs) in enumerate(zip(all_of_them(), wanted, strict=True)):
                 assert torch.equal(ours, theirs), (tile, i)
-
-
-@pytest.mark.parametrize("tile", MMA_TILES)
-def test_batches_and_graphs(tile: str) -> None:
-    with forced(tile):
-        check_batches(torch.bfloat16, ((5, 40, 70), (70, 90)))
-        check_graph(torch.bfloat16)
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("tile", MMA_TILES)
-def test_nan_and_inf_where_torch_has_them(dtype: torch.dtype, tile: str) -> None:
-    with forced(tile):
-        check_nan_and_inf(dtype, 500)
 
 
 @pytest.mark.usefixtures("batch_invariant")

@@ -1,4 +1,6 @@
-"""Plans of CUDA cores (csrc/matmul/{simt,gemv}) and of wgmma, without a GPU."""
+"""Plans of CUDA cores (csrc/matmul/{simt,gemv}) and of wgmma, without a GPU. Of the benchmarks' products all that a
+plan decides stands in tests/golden, and not here.
+"""
 
 from common import tile_names
 from hypothesis import given, settings
@@ -112,12 +114,10 @@ HALF_TILE_ROWS = {tile: int(tile.removeprefix("wgmma_").split("x")[0]) for tile 
 
 
 def test_half_precision_goes_to_the_tensor_cores(wgmma: Ask) -> None:
-    assert wgmma(4096, 4096, 4096, dtype=BF16)["name"] == "wgmma_128x256"
     assert wgmma(16, 4096, 4096, dtype=F16, layout="nt")["name"].startswith("wgmma_64")
-    assert wgmma(16, 4096, 4096, dtype=BF16)["name"] == "wgmma_64x64"  # B not K-major: no 32 columns
     for m, n in [(4096, 4), (4096, 1), (1, 7)]:  # heads of few outputs: 2 to 3 times as fast as on CUDA cores
         assert wgmma(m, n, 4096, dtype=BF16)["name"].startswith("wgmma_64"), (m, n)
-    assert wgmma(4096, 4096, 4096, dtype=F64) is None
+    assert wgmma(4096, 4096, 4096, dtype=F64) is wgmma(4096, 4096, 4096, precision=IEEE) is None
 
 
 def test_few_rows_load_all_sms_equally(wgmma: Ask) -> None:
@@ -135,8 +135,6 @@ def test_rows_that_straddle_lines_may_be_multicast(wgmma: Ask) -> None:
             chosen = wgmma(m, n, 1000, dtype=BF16, layout=layout, forced=tile)
             assert chosen["name"] == tile
             assert copied(chosen) == (False, False)
-    assert not wgmma(1024, 1024, 1024, dtype=BF16)["multicast"]
-    assert not wgmma(1023, 1025, 1023, dtype=BF16)["multicast"]  # copied: rows of copies are aligned
 
 
 def copied(plan: Answer) -> tuple[bool, bool]:
@@ -160,9 +158,6 @@ def test_rows_of_any_number_fill_one_wave_by_a_transposed_tile(wgmma: Ask) -> No
 
 
 def test_long_k_on_a_small_output_is_spread(wgmma: Ask) -> None:
-    for size in (64, 512):
-        long = wgmma(size, size, 65536, dtype=BF16)
-        assert long["memory_splits"] == long["splits"] >= 8, long
     many = wgmma(16384, 512, 65536, dtype=BF16)  # enough tiles for every SM
     assert many["splits"] == many["memory_splits"] == 1
     invariant = wgmma(16384, 512, 65536, dtype=BF16, batch_invariant=True)
@@ -170,7 +165,6 @@ def test_long_k_on_a_small_output_is_spread(wgmma: Ask) -> None:
 
 
 def test_tma_needs_alignment(wgmma: Ask) -> None:
-    assert copied(wgmma(512, 512, 512, dtype=BF16)) == (False, False)
     assert copied(wgmma(512, 512, 513, dtype=BF16)) == (True, False)
     assert copied(wgmma(512, 513, 512, dtype=BF16))[1]
     assert copied(wgmma(512, 512, 512, dtype=BF16, offset=2))[0]
@@ -183,9 +177,7 @@ def test_copies_lines_are_whole_lines_of_l2(wgmma: Ask) -> None:
 
 
 def test_rows_that_straddle_lines_of_l2_are_copied_where_it_pays(wgmma: Ask) -> None:
-    assert copied(wgmma(4096, 4096, 4096, dtype=BF16)) == (False, False)
     assert copied(wgmma(3000, 3000, 3000, dtype=BF16, strides=((3008, 1), (3008, 1)))) == (False, False)
-    assert copied(wgmma(1000, 1000, 1000, dtype=BF16)) == (False, False)  # the copies would take 2 us
     assert copied(wgmma(16, 4096, 4104, dtype=BF16, layout="nt")) == (False, False)
 
 
@@ -215,13 +207,6 @@ def test_few_rows_do_not_pay_for_a_copy_of_b(wgmma: Ask) -> None:
     assert copied(wgmma(16, 4095, 4096, dtype=BF16, layout="tn"))[0]  # the kernel needs rows of A
 
 
-def test_fp32_takes_the_split_where_it_pays(choice: Ask) -> None:
-    assert choice(4096, 4096, 4096, precision=HIGHEST).startswith("wgmma_128x128 ")
-    assert choice(4096, 4096, 4096, precision=HIGH).startswith("wgmma_128x256 ")
-    for sizes, precision in [((4096,) * 3, IEEE), ((128,) * 3, HIGHEST), ((16, 4096, 4096), HIGHEST)]:
-        assert not choice(*sizes, precision=precision).startswith("wgmma"), sizes
-
-
 def test_fp32_batches_are_counted_in_32_bits(wgmma: Ask) -> None:
     """Each batch adds two matrices of parts, and eight blocks of the pass over operands that are not K-major."""
     for precision in (HIGHEST, HIGH):
@@ -235,9 +220,6 @@ def test_gated_takes_few_kernels(wgmma: Ask) -> None:
     def gated(m: int, n: int, k: int, layout: str = "nt", **options) -> Answer | None:
         return wgmma(m, n, k, gated=True, layout=layout, **options)
 
-    assert gated(8192, 14336, 4096, dtype=BF16)["name"] == "wgmma_128x256"
-    assert gated(16, 14336, 4096, dtype=BF16)["name"] == "wgmma_64x64"
-    assert gated(2048, 4096, 1024, precision=HIGHEST)["name"] == "wgmma_128x128"
     assert gated(2048, 4096, 1024, precision=HIGH)["name"] == "wgmma_128x128"
     assert gated(16, 512, 8192, dtype=BF16)["splits"] == 1
     assert gated(300, 7, 512, dtype=BF16)["name"].startswith("wgmma_")
@@ -257,7 +239,6 @@ def test_a_prepared_weight_costs_no_pass_over_it(wgmma: Ask, choice: Ask) -> Non
             ]
             assert prepared["workspace"] < 8 * m * (k + 8)  # A's copy alone
             assert choice(m, n, k, layout="nt", prepared=True).startswith("wgmma_")
-    assert not choice(16, 4096, 4096, layout="nt").startswith("wgmma")
     assert wgmma(16, 4096, 4096, layout="nt", precision=IEEE, prepared=True) is None
 
 

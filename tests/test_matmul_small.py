@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from common import misaligned, poison, randn, runs_hopper_kernels, sliced, transposed
-from matmul_tiles import SLICED, SLICED_KERNELS, check_batches, check_fused, check_graph, check_nan_and_inf, layouts
+from matmul_tiles import SLICED, SLICED_KERNELS, layouts
 from test_matmul import DIRECT_TILES, assert_special_as, check, forced, matmul, worse_than_sgemm
 
 EDGES = [(1, 1, 1), (31, 33, 15), (32, 32, 16), (33, 31, 17), (65, 64, 129), (65, 64, 132), (129, 63, 65)]
@@ -65,26 +65,6 @@ def test_both_tiles_have_the_same_bits_where_they_share_k_alike() -> None:
             with forced(kernel):
                 out.append(matmul(a, b))
         assert torch.equal(*out)
-
-
-@pytest.mark.parametrize("kernel", SLICED_KERNELS)
-def test_what_is_fused(kernel: str) -> None:
-    with forced(kernel):
-        for m, n, k in [(133, 37, 129), (70, 64, 4096)]:
-            check_fused(torch.float32, m, n, k, 1e-5, 1e-6 * k, ["none", "gelu", "relu"])
-
-
-@pytest.mark.parametrize("kernel", [*SLICED_KERNELS, *DIRECT_TILES])
-def test_batches_and_graphs(kernel: str) -> None:
-    with forced(kernel):
-        check_batches(torch.float32, ((5, 40, 70), (70, 90)))
-        check_graph(torch.float32, 3000)
-
-
-@pytest.mark.parametrize("kernel", SLICED_KERNELS)
-def test_nan_and_inf_where_torch_has_them(kernel: str) -> None:
-    with forced(kernel):
-        check_nan_and_inf(torch.float32, 700)
 
 
 @pytest.mark.parametrize("kernel", [*SLICED_KERNELS, *DIRECT_TILES, "simt_64x64", "wgmma"])

@@ -1,12 +1,14 @@
-"""A small case of every kernel and tile of products in every layout that it takes: the sanitizers run it."""
+"""What every family of kernels and tiles of products is checked for; the sanitizers run the small cases."""
 
+import itertools
+import math
 from collections.abc import Callable, Iterable
 
 import pytest
 import torch
-from common import FLOATING, misaligned, randn, runs_hopper_kernels, sliced, transposed
+from common import ACTIVATIONS, FLOATING, misaligned, randn, runs_hopper_kernels, sliced, transposed
 from matmul_tiles import FP64_TILES, FP64_UNITS, LARGE_TILES, MMA_TILES, SLICED_KERNELS, TWO_PARTS, layouts
-from test_matmul import DIRECT_TILES, HALVES, KERNELS, TENSOR_TILES, check, forced
+from test_matmul import DIRECT_TILES, HALVES, KERNELS, TENSOR_TILES, assert_special_as, check, forced, matmul
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 HOPPER = [pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")]
@@ -15,7 +17,8 @@ pytestmark = pytest.mark.cuda
 
 
 def each(kernels: Iterable[str], dtypes: Iterable[torch.dtype], *rest: object, marks: Iterable = ()) -> list:
-    return [pytest.param(kernel, dtype, *rest, marks=marks) for kernel in kernels for dtype in dtypes]
+    cases = itertools.product(kernels, dtypes)
+    return [pytest.param(k, dtype, *rest, marks=marks, id=f"{k}-{str(dtype)[6:]}") for k, dtype in cases]
 
 
 def same(x: torch.Tensor) -> torch.Tensor:
@@ -70,3 +73,85 @@ def test_small_case(kernel: str, dtype: torch.dtype, sizes: list[tuple], pairs: 
         for of_a, of_b in pairs:
             with forced(kernel):
                 check(of_a(a), of_b(b))
+
+
+BATCHES = [((5, 40, 70), (5, 70, 90)), ((2, 3, 40, 72), (3, 72, 88)), ((9, 1, 33, 65), (1, 4, 65, 31))]
+BATCHES += [((5, 40, 70), (70, 90)), ((2, 3, 2, 3, 2, 3, 4), (2, 1, 2, 1, 2, 4, 5))]  # more dims than a kernel takes
+SHARED_K = [  # of graphs, of special values; 0: not tested
+    *each(MMA_TILES, [BF16], 1000, 500, marks=HOPPER),
+    *each(MMA_TILES, [F16], 0, 500, marks=HOPPER),
+    *each(LARGE_TILES, [BF16], 1000, 1000),
+    *each(TWO_PARTS, [F32], 1000, 1000),
+    *each(FP64_TILES, [F64], 1000, 900, marks=FP64_UNITS),
+    *each(SLICED_KERNELS, [F32], 3000, 700, marks=HOPPER),
+    *each(DIRECT_TILES, [F32], 3000, 0, marks=HOPPER),
+]
+
+
+def check_graph(dtype: torch.dtype, k: int) -> None:
+    """Two products in a CUDA graph: the second reads the first's result and may be launched before it ends."""
+    a, b = randn(200, k, dtype=dtype, device="cuda"), randn(k, 48, dtype=dtype, device="cuda")
+    out = matmul(a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        first = matmul(a, b)
+        second = matmul(first.mT, first)
+    wanted = matmul(out.mT, out)
+    for _ in range(5):
+        first.fill_(math.nan), second.fill_(math.nan)
+        graph.replay()
+        assert torch.equal(first, out)
+        assert torch.equal(second, wanted)
+
+
+def check_nan_and_inf(dtype: torch.dtype, k: int) -> None:
+    """In the first and the last k-block, and with rows of an odd length."""
+    a, b = randn(150, k, dtype=dtype, device="cuda"), randn(k, 60, dtype=dtype, device="cuda")
+    a[3, 5], a[7, 1], a[100, k - 50] = math.inf, math.nan, -math.inf
+    b[5, 2], b[0, 59], b[300, 17] = 0.0, -math.inf, math.inf
+    assert_special_as(matmul(a, b), a.double() @ b.double())
+    a, b = a[:, :-1], b[:-1]
+    assert_special_as(matmul(a, b), a.double() @ b.double())
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "of_graphs", "of_special_values"), SHARED_K)
+def test_batches_graphs_and_special_values(
+    kernel: str, dtype: torch.dtype, of_graphs: int, of_special_values: int
+) -> None:
+    with forced(kernel):
+        for shapes in BATCHES:
+            check(*(randn(*shape, dtype=dtype, device="cuda") for shape in shapes))
+        if of_graphs:
+            check_graph(dtype, of_graphs)
+        if of_special_values:
+            check_nan_and_inf(dtype, of_special_values)
+
+
+FUSED = [
+    *each(LARGE_TILES, [F16], [(70, 64, 136), (70, 67, 136)], 3e-2, 3e-2),
+    *each(TWO_PARTS, [F32], [(70, 64, 136), (70, 67, 136)], 1e-4, 1e-4),
+    *each(FP64_TILES, [F64], [(70, 1, 600), (70, 64, 600), (70, 67, 600)], 1e-12, 1e-11, marks=FP64_UNITS),
+    *each(SLICED_KERNELS, [F32], [(133, 37, 129)], 1e-5, 1.29e-4, marks=HOPPER),
+    *each(SLICED_KERNELS, [F32], [(70, 64, 4096)], 1e-5, 4.096e-3, marks=HOPPER),
+]
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "sizes", "rtol", "atol"), FUSED)
+def test_what_is_fused(kernel: str, dtype: torch.dtype, sizes: list[tuple], rtol: float, atol: float) -> None:
+    """Bias, activation, residual and C against the parts in float64; a gated product, by two launches in some tiles."""
+    ops = torch.ops.xgemm
+    for m, n, k in sizes:
+        x, w, up = (randn(*shape, dtype=dtype, device="cuda") for shape in ((3, m, k), (n, k), (n, k)))
+        bias, residual = randn(n, dtype=dtype, device="cuda"), randn(3, m, n, dtype=dtype, device="cuda")
+        c, product = randn(n, 3 * m, dtype=dtype, device="cuda").mT, x.double() @ w.double().mT
+        with forced(kernel):
+            outs = [ops.linear(x, w, bias, activation=name, residual=residual) for name in ACTIVATIONS]
+            added = ops.addmm(c, x.flatten(0, 1), w.mT, beta=0.5, alpha=-2)
+            gated = ops.gated_linear(x, w, up, activation="silu")
+        for out, activation in zip(outs, ACTIVATIONS.values(), strict=True):
+            wanted = activation(product + bias.double()) + residual.double()
+            torch.testing.assert_close(out.double(), wanted, rtol=rtol, atol=atol)
+        wanted = 0.5 * c.double() - 2 * product.flatten(0, 1)
+        torch.testing.assert_close(added.double(), wanted, rtol=rtol, atol=atol)
+        wanted = torch.nn.functional.silu(product) * (x.double() @ up.double().mT)
+        torch.testing.assert_close(gated.double(), wanted, rtol=rtol, atol=30 * atol)
