@@ -109,8 +109,6 @@ def test_what_it_does_not_take(plan: Ask) -> None:
         assert plan(1, 64, d, masked=True, shared_bytes=L40_BYTES) is None
 
 
-# ---- many rows -------------------------------------------------------------------------------------------------
-
 many = attend_fixture("attention_many_rows", SOURCES)
 HEAD_SIZES = [(64, 64), (96, 96), (128, 128), (192, 128), (256, 256), (576, 256)]
 
@@ -178,36 +176,30 @@ def test_plans_of_many_rows(plan_many: Ask) -> None:
         assert {(p["tile"], p["splits"]) for p in plans} == {(plans[0]["tile"], 1)}
 
 
-@pytest.fixture
-def by_mma() -> torch.device:
-    """A GPU on which calls that mma.sync can serve go there."""
-    return torch.device("cuda")
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_masks_of_any_strides(by_mma: torch.device, dtype: torch.dtype) -> None:
+def test_masks_of_any_strides(dtype: torch.dtype) -> None:
     """Of each row, head or batch; columns apart, unaligned or not; whole tiles of keys hidden from all rows."""
     for sk, d in [(700, 64), (5000, 128), (3001, 256)]:
         q, k, v = decoding(dtype, 3, 4, sk, d)
-        seen = torch.rand(2, 8, 3, 2 * sk + 1, device=by_mma) < 0.6
+        seen = torch.rand(2, 8, 3, 2 * sk + 1, device="cuda") < 0.6
         seen[..., 300:500] = False
         seen[1, 0, 1] = False  # a row that sees nothing
         shared = seen[:, :1, :1, :sk], seen[:1, :, :1, 1::2]
         for mask in (seen[..., :sk], seen[..., 1 : sk + 1], seen[..., ::2][..., :sk], *shared):
             check(q, k, v, attn_mask=mask, enable_gqa=True)
-            added = torch.zeros(mask.shape, dtype=dtype, device=by_mma).masked_fill(~mask, -torch.inf)
+            added = torch.zeros(mask.shape, dtype=dtype, device="cuda").masked_fill(~mask, -torch.inf)
             check(q, k, v, attn_mask=added, enable_gqa=True)
             check(q, k, v, attn_mask=added.transpose(-1, -2).contiguous().transpose(-1, -2), enable_gqa=True)
 
 
 @pytest.mark.cuda
-def test_only_the_output_is_rounded_to_bf16(by_mma: torch.device) -> None:
+def test_only_the_output_is_rounded_to_bf16() -> None:
     """Up to 8 rows: weights in two parts, with a mask where 99 KB of shared memory are not all that a CTA can have."""
-    large = architecture(by_mma) in [(8, 0), (9, 0), (10, 0)]
+    large = architecture(torch.device("cuda")) in [(8, 0), (9, 0), (10, 0)]
     for sq, group, sk, d in [(1, 4, 1000, 128), (2, 4, 9000, 64), (1, 8, 700, 256), (1, 1, 20000, 128)]:
         q, k, v = decoding(torch.bfloat16, sq, group, sk, d)
-        for mask in (None, torch.rand(sq, sk, device=by_mma) < 0.5)[: 1 + large]:
+        for mask in (None, torch.rand(sq, sk, device="cuda") < 0.5)[: 1 + large]:
             exact = Reference(q, k, v, attn_mask=mask, enable_gqa=True).output
             error = (attention(q, k, v, attn_mask=mask, enable_gqa=True).double() - exact).norm()
             assert error < 1.05 * (exact.bfloat16().double() - exact).norm()
@@ -216,7 +208,7 @@ def test_only_the_output_is_rounded_to_bf16(by_mma: torch.device) -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_non_finite_values(by_mma: torch.device, dtype: torch.dtype, bad: float) -> None:
+def test_non_finite_values(dtype: torch.dtype, bad: float) -> None:
     for sq, group in [(1, 4), (3, 5)]:
         q, k, v = decoding(dtype, sq, group, 900, 64)
         v[..., 3, 2] = v[..., 700, 5] = bad
