@@ -421,7 +421,11 @@ def part(tool: str, shard: str, **counts: int) -> dict[str, object]:
     return {"tool": tool, "shard": shard, "passed": 0, "failed": 0, "skipped": 0, **counts}
 
 
-def test_evidence_of_a_run_in_parts_adds_up() -> None:
+def test_evidence_of_a_run_in_parts_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_tests, "run_part", lambda tool, shard, *_: (part(tool, shard), ""))
+    ran = gpu_tests.run_parts(["memcheck", "fuzz"], ["1/2", "2/2"], 2, "", 60)
+    pairs = [("fuzz", "1/2"), ("fuzz", "2/2"), ("memcheck", "1/2"), ("memcheck", "2/2")]
+    assert sorted((new["tool"], new["shard"]) for new, _ in ran) == pairs
     parts: list[dict[str, object]] = []
     for new in (
         part("tests", "1/2", passed=5, failed=1),
