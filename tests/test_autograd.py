@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 import torch
-from calls import DIFFERENTIABLE, Call, name
+from calls import CALLS, DIFFERENTIABLE, Call, name
 from common import Recorder, randn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
