@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,6 +51,17 @@ def test_cpu_tensors_get_one_line():
     }
     for start, call in calls.items():
         assert message(call) == f"xgemm::lab::{start} {line}"
+
+
+def test_every_step_is_compiled():
+    a, half = torch.ones(2, 2), torch.ones(2, 2).bfloat16()
+    calls = [partial(lab.sgemm, a, a, step=step) for step in range(1, 10)]
+    calls += [partial(lab.tensor_gemm, half, half, step=step) for step in range(9, 16)]
+    calls += [partial(lab.fp32_gemm, a, a, variant=name) for name in ("fp16", "split", "promoted", "scaled")]
+    calls += [partial(lab.reduce_sum, a, version, loads) for version in range(10) for loads in (2, 8)]
+    calls += [partial(lab.softmax, a, name) for name in ("naive", "safe", "online", "online4")]
+    calls += [partial(lab.attention, *heads(1, 2, d), step=step) for d in (64, 128) for step in range(1, 8)]
+    assert all(message(call).endswith("on cuda, got cpu") for call in calls)
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,8 @@ def test_every_kernel_of_the_lab_has_a_name():
         text = path.read_text()
         for head in re.findall(r"__global__([^{;]*)\{", text):
             kernel = re.search(r"(\w+)\(", re.sub(r"__\w+__\([^()]*\)", "", head))[1]
-            assert re.search(rf'", {kernel}\b|auto k?[kK]ernel = {kernel}\b', text), (path.name, kernel)
+            pattern = rf'(?:", |\b(?:step|version)<(?:\d+, )?){kernel}\b|auto kKernel = {kernel}\b'
+            assert re.search(pattern, text), (path.name, kernel)
 
 
 @CUDA

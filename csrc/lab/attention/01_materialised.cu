@@ -5,7 +5,6 @@
 // 03 (32 x 32 tiles in shared memory, a thread an element). Limit: two shared loads an FMA, as there; and memory: at s = 16384 a
 // head's scores take 1 GiB, where Q, K, V and out take 16 MiB.
 #include "lab/attention/rows.cuh"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::attention::step_01 {
 
@@ -61,17 +60,15 @@ __global__ void __launch_bounds__(kTile* kTile) outputs(const __grid_constant__ 
   if (row < p.s) p.out[(std::int64_t{head} * p.s + row) * p.d + column] = __float2bfloat16_rn(sum);
 }
 
-const NameKernel named[] = {{"attention 01_materialised 64", outputs, kTile* kTile},
-                            {"attention 01_materialised 128", outputs, kTile* kTile},
-                            {"attention 01_materialised scores", scores, kTile* kTile},
-                            {"attention 01_materialised softmax", softmax, kWarps * 32}};
-
-}  // namespace xgemm::lab::attention::step_01
-
-void xgemm::lab::attention::materialised(const Problem& p, cudaStream_t stream) {
-  using namespace step_01;
+const auto launch = [](const Problem& p, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(p.heads), tiles = static_cast<unsigned>((p.s + kTile - 1) / kTile);
   scores<<<dim3(tiles, tiles, heads), dim3(kTile, kTile), 0, stream>>>(p);
   softmax<<<dim3((p.s + kWarps - 1) / kWarps, heads), kWarps * 32, 0, stream>>>(p);
   outputs<<<dim3(p.d / kTile, tiles, heads), dim3(kTile, kTile), 0, stream>>>(p);
-}
+};
+const Step named_64({1, 64}, "attention 01_materialised 64", outputs, kTile* kTile, launch),
+    named_128({1, 128}, "attention 01_materialised 128", outputs, kTile* kTile, launch);
+const NameKernel named_scores("attention 01_materialised scores", scores, kTile* kTile),
+    named_softmax("attention 01_materialised softmax", softmax, kWarps * 32);
+
+}  // namespace xgemm::lab::attention::step_01

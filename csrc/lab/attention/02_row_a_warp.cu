@@ -7,7 +7,6 @@
 // for itself, from L1 and L2.
 #include "device/vector.cuh"
 #include "lab/attention/rows.cuh"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::attention::step_02 {
 
@@ -45,16 +44,7 @@ __global__ void __launch_bounds__(kWarps * 32, 6) kernel(const __grid_constant__
   store_vector(p.out + mine, result);
 }
 
-const NameKernel named_64("attention 02_row_a_warp 64", kernel<64>, kWarps * 32),
-    named_128("attention 02_row_a_warp 128", kernel<128>, kWarps * 32);
+const Step named_64 = step<64, kernel<64>, kWarps, kWarps * 32>(2, "attention 02_row_a_warp 64"),
+           named_128 = step<128, kernel<128>, kWarps, kWarps * 32>(2, "attention 02_row_a_warp 128");
 
 }  // namespace xgemm::lab::attention::step_02
-
-void xgemm::lab::attention::row_a_warp(const Problem& p, cudaStream_t stream) {
-  using namespace step_02;
-  const dim3 grid((p.s + kWarps - 1) / kWarps, p.heads);
-  if (p.d == 64)
-    kernel<64><<<grid, kWarps * 32, 0, stream>>>(p);
-  else
-    kernel<128><<<grid, kWarps * 32, 0, stream>>>(p);
-}

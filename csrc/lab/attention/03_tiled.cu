@@ -4,10 +4,8 @@
 // registers (the SGEMM ladder's 2-d block tile). Maximum, factor and rescaling come once in 64 keys instead of once a key, and 16
 // lanes share a row, so that a score costs 1 exponential and 1 shuffle. Weights reach their other users through shared
 // memory. Limit: the FMA units, which also convert bf16 to fp32; 60 TFLOP/s at best.
-#include "device/launch.h"
 #include "device/vector.cuh"
 #include "lab/attention/rows.cuh"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::attention::step_03 {
 
@@ -129,18 +127,7 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
   }
 }
 
-template <int kD>
-void launch(const Problem& p, cudaStream_t stream) {
-  constexpr int kBytes = static_cast<int>(sizeof(Shared<kD>));
-  allow_shared<kernel<kD>, kBytes>();
-  kernel<kD><<<dim3((p.s + kRows - 1) / kRows, p.heads), kThreads, kBytes, stream>>>(p);
-}
-
-const NameKernel named_64("attention 03_tiled 64", kernel<64>, kThreads, sizeof(Shared<64>)),
-    named_128("attention 03_tiled 128", kernel<128>, kThreads, sizeof(Shared<128>));
+const Step named_64 = step<64, kernel<64>, kRows, kThreads, sizeof(Shared<64>)>(3, "attention 03_tiled 64"),
+           named_128 = step<128, kernel<128>, kRows, kThreads, sizeof(Shared<128>)>(3, "attention 03_tiled 128");
 
 }  // namespace xgemm::lab::attention::step_03
-
-void xgemm::lab::attention::tiled(const Problem& p, cudaStream_t stream) {
-  (p.d == 64 ? step_03::launch<64> : step_03::launch<128>)(p, stream);
-}

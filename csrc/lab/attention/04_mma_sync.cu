@@ -6,11 +6,9 @@
 // used; 16-byte piece c of row r lies at c ^ (r % 8), so that ldmatrix meets no bank conflict. Limits: a block
 // reads all of K and V from L2 for its 64 rows, 64 operations a byte; each of its 4 warps reads them from shared memory for its
 // 16 rows, at 128 bytes a cycle half of what the tensor cores could take; mma.sync itself reaches 62 % of Hopper's peak.
-#include "device/launch.h"
 #include "device/ptx/cp_async.cuh"
 #include "device/ptx/mma.cuh"
 #include "lab/attention/rows.cuh"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::attention::step_04 {
 
@@ -101,18 +99,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
   store(p, blockIdx.y, row, out, softmax.sum);
 }
 
-template <int kD>
-void launch(const Problem& p, cudaStream_t stream) {
-  constexpr int kBytes = 2 * static_cast<int>(sizeof(Slot<kD>));
-  allow_shared<kernel<kD>, kBytes>();
-  kernel<kD><<<dim3((p.s + kRows - 1) / kRows, p.heads), kThreads, kBytes, stream>>>(p);
-}
-
-const NameKernel named_64("attention 04_mma_sync 64", kernel<64>, kThreads, 2 * sizeof(Slot<64>)),
-    named_128("attention 04_mma_sync 128", kernel<128>, kThreads, 2 * sizeof(Slot<128>));
+const Step named_64 = step<64, kernel<64>, kRows, kThreads, 2 * sizeof(Slot<64>)>(4, "attention 04_mma_sync 64"),
+           named_128 = step<128, kernel<128>, kRows, kThreads, 2 * sizeof(Slot<128>)>(4, "attention 04_mma_sync 128");
 
 }  // namespace xgemm::lab::attention::step_04
-
-void xgemm::lab::attention::mma_sync(const Problem& p, cudaStream_t stream) {
-  (p.d == 64 ? step_04::launch<64> : step_04::launch<128>)(p, stream);
-}

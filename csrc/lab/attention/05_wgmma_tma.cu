@@ -5,9 +5,7 @@
 // There is one buffer for keys and one for values: the next keys come while the softmax and the second product run, the next
 // values during the next first product. Limit: the warpgroup multiplies or computes exponentials, never both: only the 2 blocks
 // (d = 128) of an SM fill each other's gaps. (L2 serves several blocks of a head at once: 64 operations a byte do not bind.)
-#include "device/launch.h"
 #include "lab/attention/hopper.cuh"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::attention::step_05 {
 
@@ -61,18 +59,7 @@ __global__ void __launch_bounds__(kWarpgroup) kernel([[maybe_unused]] const __gr
 #endif
 }
 
-template <int kD>
-void launch(const Problem& p, cudaStream_t stream) {
-  constexpr int kBytes = static_cast<int>(sizeof(Shared<kD>));
-  allow_shared<kernel<kD>, kBytes>();
-  kernel<kD><<<dim3((p.s + kQueryRows - 1) / kQueryRows, p.heads), kWarpgroup, kBytes, stream>>>(p);
-}
-
-const NameKernel named_64("attention 05_wgmma_tma 64", kernel<64>, kWarpgroup, sizeof(Shared<64>)),
-    named_128("attention 05_wgmma_tma 128", kernel<128>, kWarpgroup, sizeof(Shared<128>));
+const Step named_64 = step<64, kernel<64>, kQueryRows, kWarpgroup, sizeof(Shared<64>)>(5, "attention 05_wgmma_tma 64"),
+           named_128 = step<128, kernel<128>, kQueryRows, kWarpgroup, sizeof(Shared<128>)>(5, "attention 05_wgmma_tma 128");
 
 }  // namespace xgemm::lab::attention::step_05
-
-void xgemm::lab::attention::wgmma_tma(const Problem& p, cudaStream_t stream) {
-  (p.d == 64 ? step_05::launch<64> : step_05::launch<128>)(p, stream);
-}

@@ -7,7 +7,6 @@
 // apart: both wait for the same keys, multiply at the same time, and then leave the tensor cores idle while both compute
 // exponentials.
 #include "lab/attention/specialised.cuh"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::attention::step_06 {
 
@@ -44,11 +43,9 @@ struct Together {
 #endif
 };
 
-const NameKernel named_64("attention 06_warp_specialised 64", specialised_kernel<Together, 64>, kThreads, sizeof(Shared<64>)),
-    named_128("attention 06_warp_specialised 128", specialised_kernel<Together, 128>, kThreads, sizeof(Shared<128>));
+const Step named_64 = step<64, specialised_kernel<Together, 64>, kBlockRows, kThreads, sizeof(Shared<64>)>(
+               6, "attention 06_warp_specialised 64"),
+           named_128 = step<128, specialised_kernel<Together, 128>, kBlockRows, kThreads, sizeof(Shared<128>)>(
+               6, "attention 06_warp_specialised 128");
 
 }  // namespace xgemm::lab::attention::step_06
-
-void xgemm::lab::attention::warp_specialised(const Problem& p, cudaStream_t stream) {
-  (p.d == 64 ? launch<step_06::Together, 64> : launch<step_06::Together, 128>)(p, stream);
-}

@@ -8,7 +8,6 @@
 // causal mask gives blocks unequal work. Step 08, the library's kernel, is persistent, walks over the longest tiles first and
 // stores by TMA.
 #include "lab/attention/specialised.cuh"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::attention::step_07 {
 
@@ -74,11 +73,9 @@ struct InTurns {
 #endif
 };
 
-const NameKernel named_64("attention 07_ping_pong 64", specialised_kernel<InTurns, 64>, kThreads, sizeof(Shared<64>)),
-    named_128("attention 07_ping_pong 128", specialised_kernel<InTurns, 128>, kThreads, sizeof(Shared<128>));
+const Step named_64 = step<64, specialised_kernel<InTurns, 64>, kBlockRows, kThreads, sizeof(Shared<64>)>(
+               7, "attention 07_ping_pong 64"),
+           named_128 = step<128, specialised_kernel<InTurns, 128>, kBlockRows, kThreads, sizeof(Shared<128>)>(
+               7, "attention 07_ping_pong 128");
 
 }  // namespace xgemm::lab::attention::step_07
-
-void xgemm::lab::attention::ping_pong(const Problem& p, cudaStream_t stream) {
-  (p.d == 64 ? launch<step_07::InTurns, 64> : launch<step_07::InTurns, 128>)(p, stream);
-}

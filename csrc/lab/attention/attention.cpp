@@ -7,15 +7,13 @@
 #include <optional>
 
 #include "lab/checks.h"
-#include "torch/cuda.h"
 #include "torch/register.h"
-#include "torch/tensor.h"
 
 namespace xgemm::lab {
 namespace {
 
 constexpr const char* kOp = "lab::attention";
-constexpr std::int64_t kSteps = 7, kFirstHopper = 5;
+constexpr std::int64_t kFirstHopper = 5;
 
 Tensor attention_op(const Tensor& query, const Tensor& key, const Tensor& value, std::int64_t step, bool is_causal) {
   const TensorView vq = view(kOp, "query", query), vk = view(kOp, "key", key), vv = view(kOp, "value", value);
@@ -28,36 +26,32 @@ Tensor attention_op(const Tensor& query, const Tensor& key, const Tensor& value,
           " and ", to_string(v->sizes));
   }
   check(vq.size(3) == 64 || vq.size(3) == 128, kOp, "expected a head size of 64 or 128, got ", vq.size(3));
-  check(step >= 1 && step <= kSteps, kOp, "expected step in [1, ", kSteps, "], got ", step);
+  const auto& chosen = step_of<attention::Step>(kOp, step, 1, 7, static_cast<int>(vq.size(3)));
   const CudaScope scope(vq);
   using namespace attention;
   const std::int64_t heads = vq.size(0) * vq.size(1), s = vq.size(2), d = vq.size(3);
   check(heads <= kMaxHeads && s <= kMaxLength, kOp, "expected at most ", kMaxHeads, " heads of all batches and ", kMaxLength,
         " rows, got ", to_string(vq.sizes));
-  for (const TensorView* v : {&vq, &vk, &vv})
-    check(reinterpret_cast<std::uintptr_t>(v->data) % 16 == 0, kOp, "expected ", v->name,
-          " at an address that is a multiple of 16");
-  constexpr std::array<Step, kSteps> steps{materialised, row_a_warp, tiled, mma_sync, wgmma_tma, warp_specialised, ping_pong};
+  for (const TensorView* v : {&vq, &vk, &vv}) check_aligned(*v);
   Tensor out = empty(vq.sizes, ScalarType::BFloat16, vq);
   if (vq.numel() == 0) return out;
   std::optional<Tensor> scores;
   if (step == 1) scores = empty(std::array{heads, s, s}, ScalarType::Float, vq);
-  Problem problem{.query = static_cast<const __nv_bfloat16*>(vq.data),
-                  .key = static_cast<const __nv_bfloat16*>(vk.data),
-                  .value = static_cast<const __nv_bfloat16*>(vv.data),
-                  .out = static_cast<__nv_bfloat16*>(view(kOp, "out", out).data),
-                  .scores = scores ? static_cast<float*>(view(kOp, "scores", *scores).data) : nullptr,
+  Problem problem{.query = data<__nv_bfloat16>(vq),
+                  .key = data<__nv_bfloat16>(vk),
+                  .value = data<__nv_bfloat16>(vv),
+                  .out = data<__nv_bfloat16>(out),
+                  .scores = scores ? data<float>(*scores) : nullptr,
                   .heads = static_cast<int>(heads),
                   .s = static_cast<int>(s),
                   .d = static_cast<int>(d),
                   .scale_log2 = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(d))),
                   .causal = is_causal};
   if (step >= kFirstHopper) {
-    check(scope.properties().major == 9, kOp, "expected a GPU of compute capability 9.0 for step ", step, ", got ",
-          scope.properties().major, ".", scope.properties().minor);
+    check_hopper(kOp, scope, " for step ", step);
     check(make_maps(problem), kOp, "the driver made no tensor map");
   }
-  steps[static_cast<std::size_t>(step - 1)](problem, scope.stream());
+  chosen.launch(problem, scope.stream());
   scope.check_launch();
   return out;
 }

@@ -10,7 +10,9 @@
 
 #include <cstdint>
 
+#include "device/launch.h"
 #include "device/tensor_map.h"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::attention {
 
@@ -41,13 +43,17 @@ inline bool make_maps(Problem& p) {
   return make(p.map_query, p.query, kQueryRows) && make(p.map_key, p.key, kKeyRows) && make(p.map_value, p.value, kKeyRows);
 }
 
-using Step = void (*)(const Problem&, cudaStream_t);
-void materialised(const Problem&, cudaStream_t);      // 01
-void row_a_warp(const Problem&, cudaStream_t);        // 02
-void tiled(const Problem&, cudaStream_t);             // 03
-void mma_sync(const Problem&, cudaStream_t);          // 04
-void wgmma_tma(const Problem&, cudaStream_t);         // 05, sm_90a
-void warp_specialised(const Problem&, cudaStream_t);  // 06, sm_90a
-void ping_pong(const Problem&, cudaStream_t);         // 07, sm_90a
+/// Its size is d; from step 05 on sm_90a.
+using Step = StepOf<void (*)(const Problem&, cudaStream_t)>;
+
+/// A step for heads of kD columns whose blocks own kRows rows of a head each.
+template <int kD, auto kKernel, int kRows, int kThreads, int kBytes = 0>
+Step step(int number, const char* name) {
+  const auto launch = [](const Problem& p, cudaStream_t stream) {
+    const dim3 blocks((p.s + kRows - 1) / kRows, p.heads);
+    enqueue_with_shared<kKernel, kBytes>({.blocks = blocks, .threads = dim3(kThreads)}, stream, p);
+  };
+  return {{number, kD}, name, kKernel, kThreads, launch, kBytes};
+}
 
 }  // namespace xgemm::lab::attention

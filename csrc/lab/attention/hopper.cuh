@@ -6,11 +6,6 @@
 #include "device/ptx/wgmma.cuh"
 #include "lab/attention/rows.cuh"
 
-// The rest is compiled for sm_90a alone; the op refuses other GPUs before a launch.
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
-#define XGEMM_LAB_HOPPER 1
-#endif
-
 namespace xgemm::lab::attention {
 
 inline constexpr int kWarpgroup = 128;

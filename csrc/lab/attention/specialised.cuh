@@ -1,7 +1,6 @@
 // What steps 06 and 07 share: a producer, two rings of two tiles (keys, values), and two consumers, whose loop is the step's.
 // sm_90a only.
 #pragma once
-#include "device/launch.h"
 #include "device/pipeline.cuh"
 #include "lab/attention/hopper.cuh"
 
@@ -64,13 +63,6 @@ __global__ void __launch_bounds__(kThreads) specialised_kernel([[maybe_unused]] 
     Consumer::template consume<kD>(shared, group - 1, p, first + (group - 1) * kQueryRows, head, tiles);
   }
 #endif
-}
-
-template <class Consumer, int kD>
-void launch(const Problem& p, cudaStream_t stream) {
-  constexpr int kBytes = static_cast<int>(sizeof(Shared<kD>));
-  allow_shared<specialised_kernel<Consumer, kD>, kBytes>();
-  specialised_kernel<Consumer, kD><<<dim3((p.s + kBlockRows - 1) / kBlockRows, p.heads), kThreads, kBytes, stream>>>(p);
 }
 
 }  // namespace xgemm::lab::attention

@@ -8,7 +8,6 @@
 // memory and L1 deliver 128 bytes a cycle and SM.
 #include "device/vector.cuh"
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 
@@ -60,14 +59,5 @@ __global__ void __launch_bounds__(kThreads) chunk_kernel(const float* in, float*
 
 const NameKernel named_global("read global", global_kernel, kThreads), named_l1("read l1", chunk_kernel<false>, kThreads),
     named_shared("read shared", chunk_kernel<true>, kThreads);
-
-void read_rate(const float* in, float* out, std::int64_t n, const ReadShape& s, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(s.blocks);
-  switch (s.level) {
-    case Level::global: global_kernel<<<grid, kThreads, 0, stream>>>(in, out, n / kReadWidth, s.repeats); break;
-    case Level::l1: chunk_kernel<false><<<grid, kThreads, 0, stream>>>(in, out, s.repeats, kReadWidth * kThreads); break;
-    case Level::shared: chunk_kernel<true><<<grid, kThreads, 0, stream>>>(in, out, s.repeats, kReadWidth * kThreads); break;
-  }
-}
 
 }  // namespace xgemm::lab::experiments

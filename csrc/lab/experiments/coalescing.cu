@@ -6,7 +6,6 @@
 // the lecture's pair of kernels as printed. On an H200 starting their blocks of 128 threads takes longer than their 1 KiB of
 // traffic, as empty_kernel shows; with 8 loads in flight a thread there are an eighth of the blocks, and memory decides.
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 
@@ -49,23 +48,5 @@ __global__ void empty_kernel() {}
 
 const NameKernel named_coalesced("coalesced copy", coalesced_kernel, 128), named_1("strided copy 1", non_coalesced_kernel, 128),
     named_8("strided copy 8", strided_kernel, 128), named_empty("empty", empty_kernel, 128);
-
-void strided_copy(const float* in, float* out, std::int64_t n, std::int64_t stride, std::int64_t threads, std::int64_t loads,
-                  cudaStream_t stream) {
-  const unsigned blocks = blocks_for(n, threads * loads);
-  if (loads == 1 && stride == 1) {
-    coalesced_kernel<<<blocks, threads, 0, stream>>>(in, out, static_cast<unsigned>(n));
-  } else if (loads == 1) {
-    non_coalesced_kernel<<<blocks, threads, 0, stream>>>(in, out, static_cast<unsigned>(n), static_cast<unsigned>(stride));
-  } else {
-    const std::int64_t block = threads * stride;
-    const float wraps = static_cast<float>(static_cast<double>(block * kStridedLoads) / static_cast<double>(n));
-    strided_kernel<<<blocks, threads, 0, stream>>>(in, out, n, stride, block % n, wraps);
-  }
-}
-
-void empty_launch(std::int64_t blocks, std::int64_t threads, cudaStream_t stream) {
-  empty_kernel<<<static_cast<unsigned>(blocks), threads, 0, stream>>>();
-}
 
 }  // namespace xgemm::lab::experiments

@@ -6,7 +6,6 @@
 // code. unguarded is plain without the test i < n.
 #include "device/vector.cuh"
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 
@@ -48,20 +47,5 @@ const NameKernel named_additions[] = {{"vector_add plain", plain_kernel<true>, k
                                       {"vector_add coarsened4", coarsened_kernel<4, false>, kThreads},
                                       {"vector_add vector2", coarsened_kernel<2, true>, kThreads},
                                       {"vector_add vector4", coarsened_kernel<4, true>, kThreads}};
-
-void vector_add(const float* a, const float* b, float* out, std::int64_t n, Addition addition, cudaStream_t stream) {
-  const auto launch = [&](auto kernel, int factor = 1) {
-    kernel<<<blocks_for(n, kThreads * factor), kThreads, 0, stream>>>(a, b, out, n);
-  };
-  switch (addition) {
-    case Addition::plain: launch(plain_kernel<true>); break;
-    case Addition::unguarded: launch(plain_kernel<false>); break;
-    case Addition::privatised: launch(privatised_kernel); break;
-    case Addition::coarsened2: launch(coarsened_kernel<2, false>, 2); break;
-    case Addition::coarsened4: launch(coarsened_kernel<4, false>, 4); break;
-    case Addition::vector2: launch(coarsened_kernel<2, true>, 2); break;
-    case Addition::vector4: launch(coarsened_kernel<4, true>, 4); break;
-  }
-}
 
 }  // namespace xgemm::lab::experiments

@@ -6,7 +6,6 @@
 // memory needs. A full grid of small blocks shows something else: starting one takes an H200 0.6 ns. Floor: 8 n bytes.
 #include "device/vector.cuh"
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 
@@ -31,22 +30,8 @@ __global__ void copy_kernel(const float* in, float* out, std::int64_t vectors) {
   }
 }
 
-const NameKernel named_1x1("copy 1x1", copy_kernel<1, 1>, 1024), named_2x1("copy 2x1", copy_kernel<2, 1>, 1024),
-    named_4x1("copy 4x1", copy_kernel<4, 1>, 1024), named_8x1("copy 8x1", copy_kernel<8, 1>, 1024),
-    named_1x2("copy 1x2", copy_kernel<1, 2>, 1024), named_1x4("copy 1x4", copy_kernel<1, 4>, 1024);
-
-void concurrent_copy(const float* in, float* out, std::int64_t n, const CopyShape& s, cudaStream_t stream) {
-  const std::int64_t vectors = n / s.width;
-  const unsigned blocks = s.blocks > 0 ? static_cast<unsigned>(s.blocks) : blocks_for(vectors, s.threads * s.loads);
-  const auto launch = [&](auto kernel) { kernel<<<blocks, s.threads, 0, stream>>>(in, out, vectors); };
-  switch (10 * s.loads + s.width) {  // the slides vary the loads at one word, or the word at one load
-    case 11: return launch(copy_kernel<1, 1>);
-    case 21: return launch(copy_kernel<2, 1>);
-    case 41: return launch(copy_kernel<4, 1>);
-    case 81: return launch(copy_kernel<8, 1>);
-    case 12: return launch(copy_kernel<1, 2>);
-    case 14: return launch(copy_kernel<1, 4>);
-  }
-}
+const NameKernel named_copies[] = {{"copy 1x1", copy_kernel<1, 1>, 1024}, {"copy 2x1", copy_kernel<2, 1>, 1024},
+                                   {"copy 4x1", copy_kernel<4, 1>, 1024}, {"copy 8x1", copy_kernel<8, 1>, 1024},
+                                   {"copy 1x2", copy_kernel<1, 2>, 1024}, {"copy 1x4", copy_kernel<1, 4>, 1024}};
 
 }  // namespace xgemm::lab::experiments

@@ -5,7 +5,6 @@
 // one first launch of each. paths: `count` ways of kSteps dependent FMAs each. Chosen by lane, a warp must run all of
 // them, one after the other, with the other lanes idle: count times the time. Chosen by warp, it runs one.
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 
@@ -43,16 +42,5 @@ __global__ void paths_kernel(const float* in, float* out, std::int64_t n, int co
 const NameKernel named_paths[] = {{"parity branch", branch_kernel, kThreads},
                                   {"parity arithmetic", arithmetic_kernel, kThreads},
                                   {"paths", paths_kernel, kThreads}};
-
-void parity(const int* in, int* out, std::int64_t n, bool branch, cudaStream_t stream) {
-  if (branch)
-    branch_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n);
-  else
-    arithmetic_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n);
-}
-
-void paths(const float* in, float* out, std::int64_t n, std::int64_t count, bool per_lane, cudaStream_t stream) {
-  paths_kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n, count, per_lane);
-}
 
 }  // namespace xgemm::lab::experiments

@@ -6,7 +6,6 @@
 // threads do not supply, chains must. kRegisters: how many different registers a multiply-add reads: 3 (y, b, c), or 2 (y b + b),
 // which asks less of the register file. kUnroll: steps between two tests of the loop's end.
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 
@@ -28,32 +27,16 @@ __global__ void fma_kernel(const float* in, const float* factors, float* out, in
   out[t] = sum;
 }
 
-struct FmaVariant {
-  int chains, unroll, registers;
-  void (*kernel)(const float*, const float*, float*, int);
-  NameKernel named;
-};
-template <int kChains, int kUnroll, int kRegisters = 3>
-FmaVariant fma_variant(const char* name) {
-  constexpr auto kernel = fma_kernel<kChains, kUnroll, kRegisters>;
-  return {kChains, kUnroll, kRegisters, kernel, {name, kernel, 1024}};
-}
-const FmaVariant kFmaVariants[] = {fma_variant<1, 8>("fma 1x8"),
-                                   fma_variant<2, 8>("fma 2x8"),
-                                   fma_variant<4, 8>("fma 4x8"),
-                                   fma_variant<8, 8>("fma 8x8"),
-                                   fma_variant<16, 8>("fma 16x8"),
-                                   fma_variant<1, 64>("fma 1x64"),
-                                   fma_variant<2, 64>("fma 2x64"),
-                                   fma_variant<4, 64>("fma 4x64"),
-                                   fma_variant<8, 64>("fma 8x64"),
-                                   fma_variant<16, 64>("fma 16x64"),
-                                   fma_variant<1, 64, 2>("fma 1x64, 2 registers")};
-
-void fma_chains(const float* in, const float* factors, float* out, std::int64_t blocks, const FmaShape& s, cudaStream_t stream) {
-  for (const FmaVariant& v : kFmaVariants)
-    if (v.chains == s.chains && v.unroll == s.unroll && v.registers == s.registers)
-      v.kernel<<<blocks, s.threads, 0, stream>>>(in, factors, out, s.iterations);
-}
+const NameKernel named_chains[] = {{"fma 1x8", fma_kernel<1, 8, 3>, 1024},
+                                   {"fma 2x8", fma_kernel<2, 8, 3>, 1024},
+                                   {"fma 4x8", fma_kernel<4, 8, 3>, 1024},
+                                   {"fma 8x8", fma_kernel<8, 8, 3>, 1024},
+                                   {"fma 16x8", fma_kernel<16, 8, 3>, 1024},
+                                   {"fma 1x64", fma_kernel<1, 64, 3>, 1024},
+                                   {"fma 2x64", fma_kernel<2, 64, 3>, 1024},
+                                   {"fma 4x64", fma_kernel<4, 64, 3>, 1024},
+                                   {"fma 8x64", fma_kernel<8, 64, 3>, 1024},
+                                   {"fma 16x64", fma_kernel<16, 64, 3>, 1024},
+                                   {"fma 1x64, 2 registers", fma_kernel<1, 64, 2>, 1024}};
 
 }  // namespace xgemm::lab::experiments

@@ -7,7 +7,6 @@
 // flight. n is a multiple of 16 / sizeof(T). Floor: max(bytes / bandwidth, operations / rate).
 #include "device/vector.cuh"
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 
@@ -34,20 +33,7 @@ __global__ void __launch_bounds__(kThreads) intensity_kernel(const T* in, T* out
     if (base + k * kThreads < vectors) to[base + k * kThreads] = y[k];
 }
 
-template <class T>
-void launch_intensity(const T* in, T* out, std::int64_t n, std::int64_t steps, T b, T c, cudaStream_t stream) {
-  const std::int64_t vectors = n / kVectorWidth<T>;
-  intensity_kernel<T><<<blocks_for(vectors, kThreads * kIntensityLoads), kThreads, 0, stream>>>(in, out, vectors, steps, b, c);
-}
-
-const NameKernel named_intensity("intensity float", intensity_kernel<float>, kThreads),
-    named_intensity_double("intensity double", intensity_kernel<double>, kThreads);
-
-void intensity(const float* in, float* out, std::int64_t n, std::int64_t steps, float b, float c, cudaStream_t stream) {
-  launch_intensity(in, out, n, steps, b, c, stream);
-}
-void intensity(const double* in, double* out, std::int64_t n, std::int64_t steps, double b, double c, cudaStream_t stream) {
-  launch_intensity(in, out, n, steps, b, c, stream);
-}
+const NameKernel named_float("intensity float", intensity_kernel<float>, kThreads),
+    named_double("intensity double", intensity_kernel<double>, kThreads);
 
 }  // namespace xgemm::lab::experiments

@@ -6,7 +6,6 @@
 // with the SM's clock. shared: the array is copied to shared memory first. out: the element where the walk ends (what the caller
 // checks), and the cycles that it took. A step is a load and the multiply-add of its address.
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 
@@ -30,13 +29,5 @@ __global__ void chase_kernel(const int* next, int n, std::int64_t* out, int step
 
 const NameKernel named_chases[] = {{"pointer_chase", chase_kernel<false>, 1},
                                    {"pointer_chase shared", chase_kernel<true>, 1, 48 * 1024}};
-
-void pointer_chase(const int* next, std::int64_t n, std::int64_t* out, std::int64_t steps, std::int64_t start, bool shared,
-                   cudaStream_t stream) {
-  if (shared)
-    chase_kernel<true><<<1, 1, static_cast<std::size_t>(n) * sizeof(int), stream>>>(next, static_cast<int>(n), out, steps, start);
-  else
-    chase_kernel<false><<<1, 1, 0, stream>>>(next, static_cast<int>(n), out, steps, start);
-}
 
 }  // namespace xgemm::lab::experiments

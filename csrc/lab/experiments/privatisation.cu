@@ -7,7 +7,6 @@
 // once at the end: privatisation proper. Integer atomics commute exactly, so the counts are the same on every run. Floor: 4 n
 // bytes.
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 
@@ -55,20 +54,5 @@ const NameKernel named_privatisation[] = {{"window_sum direct", window_direct, k
                                           {"window_sum shared", window_shared, kThreads},
                                           {"histogram global", histogram_global, kThreads},
                                           {"histogram privatised", histogram_private, kThreads, sizeof(int) * kMaxBins}};
-
-void window_sum(const float* in, float* out, std::int64_t n, std::int64_t window, bool shared, cudaStream_t stream) {
-  const auto kernel = shared ? window_shared : window_direct;
-  kernel<<<blocks_for(n, kThreads), kThreads, 0, stream>>>(in, out, n, window / 2);
-}
-
-void histogram(const int* in, int* counts, std::int64_t n, std::int64_t bins, bool privatised, int sm_count,
-               cudaStream_t stream) {
-  const unsigned most = static_cast<unsigned>(sm_count) * 8, needed = blocks_for(n, kThreads);
-  const unsigned blocks = needed < most ? needed : most;
-  if (privatised)
-    histogram_private<<<blocks, kThreads, static_cast<std::size_t>(bins) * sizeof(int), stream>>>(in, counts, n, bins);
-  else
-    histogram_global<<<blocks, kThreads, 0, stream>>>(in, counts, n, bins);
-}
 
 }  // namespace xgemm::lab::experiments

@@ -1,12 +1,11 @@
 // The register cliff: one kernel, blocks of 512 threads, bound to different numbers of registers a thread.
 //
-// All kRegisterVariants run the same loop, which needs few registers. A path that no launch takes keeps kLive values at once, so
+// All variants run the same loop, which needs few registers. A path that no launch takes keeps kLive values at once, so
 // that the compiler allocates kRegisters for every thread: from 33 on, a fourth block no longer fits on the SM, from 41 on a
 // third, from 65 on a second. memory: out = in, one load of 4 bytes in flight a thread. Else a chain of `iterations` dependent
 // multiply-adds y <- y / 2 + 1 a thread. The grid is what the GPU holds at once and strides over the array. Floor: 8 n bytes, or
 // 2 iterations n operations.
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 
@@ -36,31 +35,20 @@ __global__ void __launch_bounds__(kRegisterThreads) __maxnreg__(kRegisters)
   }
 }
 
-struct RegisterVariant {
-  int registers;
-  bool memory;
-  void (*kernel)(const float*, float*, std::int64_t, int, float, float);
-  NameKernel named;
-};
-/// kLive is what makes ptxas take exactly kRegisters without a spill.
-template <int kRegisters, int kLive, bool kMemory>
-RegisterVariant register_variant(const char* name) {
-  constexpr auto kKernel = register_kernel<kRegisters, kLive, kMemory>;
-  return {kRegisters, kMemory, kKernel, NameKernel(name, kKernel, kRegisterThreads)};
-}
-const RegisterVariant kRegisterVariants[] = {
-    register_variant<31, 23, true>("registers 31 memory"),      register_variant<33, 26, true>("registers 33 memory"),
-    register_variant<40, 33, true>("registers 40 memory"),      register_variant<41, 34, true>("registers 41 memory"),
-    register_variant<64, 57, true>("registers 64 memory"),      register_variant<65, 58, true>("registers 65 memory"),
-    register_variant<128, 121, true>("registers 128 memory"),   register_variant<31, 23, false>("registers 31 arithmetic"),
-    register_variant<33, 26, false>("registers 33 arithmetic"), register_variant<40, 33, false>("registers 40 arithmetic"),
-    register_variant<41, 34, false>("registers 41 arithmetic"), register_variant<64, 57, false>("registers 64 arithmetic"),
-    register_variant<65, 58, false>("registers 65 arithmetic"), register_variant<128, 121, false>("registers 128 arithmetic")};
-
-void register_bound(const float* in, float* out, std::int64_t n, const RegisterShape& s, cudaStream_t stream) {
-  for (const RegisterVariant& v : kRegisterVariants)
-    if (v.registers == s.registers && v.memory == s.memory)
-      v.kernel<<<s.blocks, kRegisterThreads, 0, stream>>>(in, out, n, s.iterations, 0.5f, 1.0f);
-}
+/// The second number is what makes ptxas take exactly the first of registers without a spill.
+const NameKernel named_registers[] = {{"registers 31 memory", register_kernel<31, 23, true>, kRegisterThreads},
+                                      {"registers 31 arithmetic", register_kernel<31, 23, false>, kRegisterThreads},
+                                      {"registers 33 memory", register_kernel<33, 26, true>, kRegisterThreads},
+                                      {"registers 33 arithmetic", register_kernel<33, 26, false>, kRegisterThreads},
+                                      {"registers 40 memory", register_kernel<40, 33, true>, kRegisterThreads},
+                                      {"registers 40 arithmetic", register_kernel<40, 33, false>, kRegisterThreads},
+                                      {"registers 41 memory", register_kernel<41, 34, true>, kRegisterThreads},
+                                      {"registers 41 arithmetic", register_kernel<41, 34, false>, kRegisterThreads},
+                                      {"registers 64 memory", register_kernel<64, 57, true>, kRegisterThreads},
+                                      {"registers 64 arithmetic", register_kernel<64, 57, false>, kRegisterThreads},
+                                      {"registers 65 memory", register_kernel<65, 58, true>, kRegisterThreads},
+                                      {"registers 65 arithmetic", register_kernel<65, 58, false>, kRegisterThreads},
+                                      {"registers 128 memory", register_kernel<128, 121, true>, kRegisterThreads},
+                                      {"registers 128 arithmetic", register_kernel<128, 121, false>, kRegisterThreads}};
 
 }  // namespace xgemm::lab::experiments

@@ -11,13 +11,11 @@
 // uncontracted  fixed, tile 32, without multiply-adds (-fmad=false): product and sum are rounded each for itself.
 //               The bits are those of a sequential loop in the order of k.
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
+#include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::experiments {
 
-__device__ __forceinline__ float load(const float* x, int row, int col, int rows, int cols) {
-  return row < rows && col < cols ? x[static_cast<std::int64_t>(row) * cols + col] : 0.0f;
-}
+using sgemm::load;
 
 __device__ __forceinline__ void store(const Matrices& p, int row, int col, float value) {
   if (row < p.m && col < p.n) p.c[static_cast<std::int64_t>(row) * p.n + col] = value;
@@ -106,28 +104,5 @@ const NameKernel named_tilings[] = {{"tiled naive 8", naive_kernel, 64},
                                     {"tiled conflicting 32", fixed_kernel<32, 0, true>, 1024},
                                     {"tiled padded 32", fixed_kernel<32, 1, true>, 1024},
                                     {"tiled uncontracted 32", fixed_kernel<32, 0, false, false>, 1024}};
-
-void tiled_matmul(const Matrices& p, Tiling tiling, std::int64_t tile, cudaStream_t stream) {
-  const unsigned grid = blocks_for(p.m, tile) * blocks_for(p.n, tile);
-  const dim3 block(tile, tile);
-  switch (tiling) {
-    case Tiling::naive: naive_kernel<<<grid, block, 0, stream>>>(p); break;
-    case Tiling::fixed:
-      if (tile == 8)
-        fixed_kernel<8, 0, false><<<grid, block, 0, stream>>>(p);
-      else if (tile == 16)
-        fixed_kernel<16, 0, false><<<grid, block, 0, stream>>>(p);
-      else
-        fixed_kernel<32, 0, false><<<grid, block, 0, stream>>>(p);
-      break;
-    case Tiling::dynamic: dynamic_kernel<<<grid, block, shared_of(tile), stream>>>(p); break;
-    case Tiling::single_block:
-      single_block_kernel<<<1, dim3(p.n, p.m), sizeof(float) * static_cast<unsigned>(p.k * (p.m + p.n)), stream>>>(p);
-      break;
-    case Tiling::conflicting: fixed_kernel<32, 0, true><<<grid, dim3(32, 32), 0, stream>>>(p); break;
-    case Tiling::padded: fixed_kernel<32, 1, true><<<grid, dim3(32, 32), 0, stream>>>(p); break;
-    case Tiling::uncontracted: fixed_kernel<32, 0, false, false><<<grid, dim3(32, 32), 0, stream>>>(p); break;
-  }
-}
 
 }  // namespace xgemm::lab::experiments

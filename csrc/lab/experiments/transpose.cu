@@ -7,11 +7,12 @@
 // padded    rows of 33 words: a column falls into 32 banks, for 128 bytes more.
 // swizzled  row y keeps word x at x ^ y: rows and columns both fall into 32 banks, for nothing (as in TMA's and wgmma's tiles).
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 
 constexpr int kTransposeTile = 32, kThreadRows = kThreads / kTransposeTile;
+
+enum class Transposition { naive, tiled, padded, swizzled };
 
 template <Transposition kStep>
 __global__ void __launch_bounds__(kThreads) transpose_kernel(const float* in, float* out, std::int64_t rows, std::int64_t cols) {
@@ -41,14 +42,5 @@ const NameKernel named_transposes[] = {{"transpose 01_naive", transpose_kernel<T
                                        {"transpose 02_tiled", transpose_kernel<Transposition::tiled>, kThreads},
                                        {"transpose 03_padded", transpose_kernel<Transposition::padded>, kThreads},
                                        {"transpose 04_swizzled", transpose_kernel<Transposition::swizzled>, kThreads}};
-
-void transpose(const float* in, float* out, std::int64_t rows, std::int64_t cols, Transposition step, cudaStream_t stream) {
-  using enum Transposition;
-  constexpr void (*kKernels[])(const float*, float*, std::int64_t, std::int64_t){
-      transpose_kernel<naive>, transpose_kernel<tiled>, transpose_kernel<padded>, transpose_kernel<swizzled>};
-  const auto pass = kKernels[static_cast<int>(step)];
-  pass<<<blocks_for(rows, kTransposeTile) * blocks_for(cols, kTransposeTile), dim3(kTransposeTile, kThreadRows), 0, stream>>>(
-      in, out, rows, cols);
-}
 
 }  // namespace xgemm::lab::experiments

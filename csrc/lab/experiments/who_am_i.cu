@@ -5,7 +5,6 @@
 // consecutive numbers are a warp. Every thread stays for `nanoseconds`, so that blocks that do not fit at once begin later. The
 // block's shape is any of up to 1024 threads; floor: none, it measures time.
 #include "lab/experiments/experiments.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {
 
@@ -36,9 +35,5 @@ __global__ void who_kernel(std::int64_t* out, std::int64_t nanoseconds) {
 }
 
 const NameKernel named_who("who am i", who_kernel, 1024);
-
-void who_am_i(std::int64_t* out, std::int64_t blocks, dim3 block, std::int64_t nanoseconds, cudaStream_t stream) {
-  who_kernel<<<blocks, block, 0, stream>>>(out, nanoseconds);
-}
 
 }  // namespace xgemm::lab::experiments

@@ -11,6 +11,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "lab/kernels.h"
+
 namespace xgemm::lab::fp32 {
 
 /// One operand: fp32 rows and what the split pass makes of them. x = (hi + lo) * 2^exponent[row].
@@ -30,7 +32,7 @@ struct Problem {
 
 void split(const Operand& operand, int k, bool scaled, cudaStream_t stream);
 
-enum class Sum { one_product, three_products, three_promoted };
-void product(const Problem&, Sum, cudaStream_t);
+/// Of a product; its number is the variant's place in the op's list.
+using Step = StepOf<void (*)(const Problem&, cudaStream_t)>;
 
 }  // namespace xgemm::lab::fp32

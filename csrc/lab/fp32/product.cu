@@ -5,7 +5,6 @@
 // the total by the CUDA cores; a consumer then waits for its own step, and the other consumer keeps the tensor cores busy.
 #include "device/launch.h"
 #include "lab/fp32/fp32.h"
-#include "lab/kernels.h"
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::fp32 {
@@ -18,6 +17,8 @@ struct Slot {
   Box a_hi, b_hi, a_lo, b_lo;
 };
 using Ring = tensor::RingOf<Slot, kStages>;
+
+enum class Sum { one_product, three_products, three_promoted };
 
 template <Sum kSum>
 __global__ void __launch_bounds__(kThreads) product_kernel([[maybe_unused]] const __grid_constant__ Problem p) {
@@ -86,23 +87,17 @@ __global__ void __launch_bounds__(kThreads) product_kernel([[maybe_unused]] cons
 }
 
 template <Sum kSum>
-void launch(const Problem& p, cudaStream_t stream) {
-  constexpr int kBytes = static_cast<int>(sizeof(Ring));
-  allow_shared<product_kernel<kSum>, kBytes>();
-  product_kernel<kSum><<<dim3(p.b.rows / kBoxRows, p.a.rows / kBoxRows), kThreads, kBytes, stream>>>(p);
+Step step(int number, const char* name) {
+  constexpr auto kKernel = product_kernel<kSum>;
+  const auto launch = [](const Problem& p, cudaStream_t stream) {
+    enqueue_with_shared<kKernel, sizeof(Ring)>(
+        {.blocks = dim3(p.b.rows / kBoxRows, p.a.rows / kBoxRows), .threads = dim3(kThreads)}, stream, p);
+  };
+  return {{number}, name, kKernel, kThreads, launch, sizeof(Ring)};
 }
 
-const NameKernel named_fp16("fp32 fp16", product_kernel<Sum::one_product>, kThreads, sizeof(Ring)),
-    named_split("fp32 split", product_kernel<Sum::three_products>, kThreads, sizeof(Ring)),
-    named_promoted("fp32 promoted", product_kernel<Sum::three_promoted>, kThreads, sizeof(Ring)),
-    named_scaled("fp32 scaled", product_kernel<Sum::three_promoted>, kThreads, sizeof(Ring));
-
-void product(const Problem& p, Sum sum, cudaStream_t stream) {
-  switch (sum) {
-    case Sum::one_product: return launch<Sum::one_product>(p, stream);
-    case Sum::three_products: return launch<Sum::three_products>(p, stream);
-    case Sum::three_promoted: return launch<Sum::three_promoted>(p, stream);
-  }
-}
+const Step named_fp16 = step<Sum::one_product>(0, "fp32 fp16"), named_split = step<Sum::three_products>(1, "fp32 split"),
+           named_promoted = step<Sum::three_promoted>(2, "fp32 promoted"),
+           named_scaled = step<Sum::three_promoted>(3, "fp32 scaled");  // by its split pass
 
 }  // namespace xgemm::lab::fp32

@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include "lab/fp32/fp32.h"
-#include "lab/kernels.h"
 
 namespace xgemm::lab::fp32 {
 

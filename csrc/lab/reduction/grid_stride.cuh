@@ -54,22 +54,16 @@ __device__ __forceinline__ T grid_stride_sum(const T* in, std::int64_t n) {
   return sum;
 }
 
-struct Add {
-  template <class T>
-  __device__ __forceinline__ T operator()(T a, T b) const {
-    return a + b;
-  }
-};
-
 /// The sum over a block, in thread 0. Between two calls in a kernel there is a barrier of the block.
 template <class T>
 __device__ __forceinline__ T block_sum(T mine) {
   constexpr int kWarps = kThreads / kWarpSize;
+  const auto add = [](T a, T b) { return a + b; };
   __shared__ T of_warp[kWarps];
-  mine = warp_reduce(mine, Add{});
+  mine = warp_reduce(mine, add);
   if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = mine;
   __syncthreads();
-  return threadIdx.x < kWarpSize ? warp_reduce<kWarps>(of_warp[threadIdx.x % kWarps], Add{}) : mine;
+  return threadIdx.x < kWarpSize ? warp_reduce<kWarps>(of_warp[threadIdx.x % kWarps], add) : mine;
 }
 
 }  // namespace xgemm::lab::reduction

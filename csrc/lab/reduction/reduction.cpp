@@ -1,26 +1,20 @@
 // xgemm_lab::reduce_sum: argument checks, the table of versions, and the passes.
 #include "lab/reduction/reduction.h"
 
-#include <array>
 #include <utility>
 
 #include "lab/checks.h"
-#include "torch/cuda.h"
 #include "torch/register.h"
-#include "torch/tensor.h"
 
 namespace xgemm::lab {
 namespace {
 
 constexpr const char* kOp = "lab::reduce_sum";
-constexpr std::int64_t kVersions = 10;
 
 template <class T>
-void sum_into(T* out, const TensorView& x, const reduction::Grid& grid, const CudaScope& scope) {
+void sum_into(T* out, const TensorView& x, const reduction::Grid& grid, void (*version)(const reduction::Pass<T>&),
+              const CudaScope& scope) {
   using namespace reduction;
-  constexpr std::array<void (*)(const Pass<T>&), kVersions> versions{
-      interleaved_modulo, interleaved_strided, sequential, first_add,  last_warp,
-      unrolled,           several_elements,    shuffle,    last_block, grid_sync};
   std::int64_t n = x.numel();
   if (n == 0) {  // the sum of nothing
     cudaMemsetAsync(out, 0, sizeof(T), scope.stream());
@@ -37,15 +31,14 @@ void sum_into(T* out, const TensorView& x, const reduction::Grid& grid, const Cu
   for (bool done = false; !done;) {
     const std::int64_t count = grid.blocks(n);
     done = count == 1 || single_pass;
-    versions[static_cast<std::size_t>(grid.version)]({.in = in,
-                                                      .partials = done && !single_pass ? out : here,
-                                                      .out = out,
-                                                      .counter = static_cast<unsigned*>(place.counters),
-                                                      .n = n,
-                                                      .blocks = count,
-                                                      .loads = grid.loads,
-                                                      .sm_count = grid.sm_count,
-                                                      .stream = scope.stream()});
+    version({.in = in,
+             .partials = done && !single_pass ? out : here,
+             .out = out,
+             .counter = static_cast<unsigned*>(place.counters),
+             .n = n,
+             .blocks = count,
+             .sm_count = grid.sm_count,
+             .stream = scope.stream()});
     scope.check_launch();
     in = here;
     n = count;
@@ -54,12 +47,12 @@ void sum_into(T* out, const TensorView& x, const reduction::Grid& grid, const Cu
 }
 
 Tensor reduce_sum_op(const Tensor& x, std::int64_t version, std::int64_t loads, std::int64_t blocks_per_sm) {
-  const TensorView v = view(kOp, "x", x);
-  check_dtype(v, {ScalarType::Float, ScalarType::Int});
-  check_contiguous(v);
-  check(version >= 0 && version < kVersions, kOp, "expected version in [0, ", kVersions - 1, "], got ", version);
+  const TensorView v = array(kOp, "x", x, {ScalarType::Float, ScalarType::Int});
+  check(version >= 0 && version <= 9, kOp, "expected version in [0, 9], got ", version);
   check(loads == 2 || loads == 8, kOp, "expected loads to be 2 or 8, got ", loads);
   check(blocks_per_sm >= 1 && blocks_per_sm <= 1024, kOp, "expected blocks_per_sm in [1, 1024], got ", blocks_per_sm);
+  const int size = version < reduction::kFirstWithLoads ? 0 : static_cast<int>(loads);
+  const auto& launch = step_of<reduction::Version>(kOp, version, 0, 9, size).launch;
   const CudaScope scope(v);
   const Tensor out = empty({}, v.dtype, v);
   void* result = view(kOp, "out", out).data;
@@ -68,9 +61,9 @@ Tensor reduce_sum_op(const Tensor& x, std::int64_t version, std::int64_t loads, 
                              .blocks_per_sm = static_cast<int>(blocks_per_sm),
                              .sm_count = scope.properties().sm_count};
   if (v.dtype == ScalarType::Float)
-    sum_into(static_cast<float*>(result), v, grid, scope);
+    sum_into(static_cast<float*>(result), v, grid, launch.floats, scope);
   else
-    sum_into(static_cast<reduction::Int*>(result), v, grid, scope);
+    sum_into(static_cast<reduction::Int*>(result), v, grid, launch.ints, scope);
   return out;
 }
 

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "lab/kernels.h"
+
 namespace xgemm::lab::reduction {
 
 /// One pass: `blocks` partial sums of in[0 .. n).
@@ -20,7 +22,6 @@ struct Pass {
   unsigned* counter;  ///< of v8: a zero, which it leaves zero
   std::int64_t n;
   std::int64_t blocks;
-  int loads;  ///< from v6 on: elements that a thread loads before it adds any, 2 or 8
   int sm_count;
   cudaStream_t stream;
 };
@@ -28,17 +29,11 @@ struct Pass {
 inline constexpr int kThreads = 256;
 
 using Int = unsigned;
-void interleaved_modulo(const Pass<float>&), interleaved_modulo(const Pass<Int>&);    // v0
-void interleaved_strided(const Pass<float>&), interleaved_strided(const Pass<Int>&);  // v1
-void sequential(const Pass<float>&), sequential(const Pass<Int>&);                    // v2
-void first_add(const Pass<float>&), first_add(const Pass<Int>&);                      // v3
-void last_warp(const Pass<float>&), last_warp(const Pass<Int>&);                      // v4
-void unrolled(const Pass<float>&), unrolled(const Pass<Int>&);                        // v5
-void several_elements(const Pass<float>&), several_elements(const Pass<Int>&);        // v6
-void shuffle(const Pass<float>&), shuffle(const Pass<Int>&);                          // v7
-void last_block(const Pass<float>&), last_block(const Pass<Int>&);                    // v8
-void grid_sync(const Pass<float>&), grid_sync(const Pass<Int>&);                      // v9
-inline constexpr int kFirstSinglePass = 8;
+struct Launch {
+  void (*floats)(const Pass<float>&), (*ints)(const Pass<Int>&);
+};
+using Version = StepOf<Launch>;  ///< its size, from v6 on: elements that a thread loads before it adds any, 2 or 8
+inline constexpr int kFirstWithLoads = 6, kFirstSinglePass = 8;
 
 /// The grid of a pass. v6 and later have at most blocks_per_sm blocks an SM (8 of 256 threads are full occupancy) and stride over
 /// the rest; Little's law asks for more bytes in flight than one load a thread.

@@ -22,9 +22,7 @@ __global__ void interleaved_modulo_kernel(const T* in, T* partials, std::int64_t
   if (tid == 0) partials[blockIdx.x] = local[0];
 }
 
-const NameKernel named_interleaved_modulo("reduction v0_interleaved_modulo", interleaved_modulo_kernel<float>, kThreads);
-
-void interleaved_modulo(const Pass<float>& p) { launch(interleaved_modulo_kernel<float>, p); }
-void interleaved_modulo(const Pass<Int>& p) { launch(interleaved_modulo_kernel<Int>, p); }
+const Version v0 =
+    version<interleaved_modulo_kernel<float>, interleaved_modulo_kernel<Int>>({0}, "reduction v0_interleaved_modulo");
 
 }  // namespace xgemm::lab::reduction

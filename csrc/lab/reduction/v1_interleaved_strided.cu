@@ -25,9 +25,7 @@ __global__ void interleaved_strided_kernel(const T* in, T* partials, std::int64_
   if (tid == 0) partials[blockIdx.x] = local[0];
 }
 
-const NameKernel named_interleaved_strided("reduction v1_interleaved_strided", interleaved_strided_kernel<float>, kThreads);
-
-void interleaved_strided(const Pass<float>& p) { launch(interleaved_strided_kernel<float>, p); }
-void interleaved_strided(const Pass<Int>& p) { launch(interleaved_strided_kernel<Int>, p); }
+const Version v1 =
+    version<interleaved_strided_kernel<float>, interleaved_strided_kernel<Int>>({1}, "reduction v1_interleaved_strided");
 
 }  // namespace xgemm::lab::reduction

@@ -22,9 +22,6 @@ __global__ void sequential_kernel(const T* in, T* partials, std::int64_t n) {
   if (tid == 0) partials[blockIdx.x] = local[0];
 }
 
-const NameKernel named_sequential("reduction v2_sequential", sequential_kernel<float>, kThreads);
-
-void sequential(const Pass<float>& p) { launch(sequential_kernel<float>, p); }
-void sequential(const Pass<Int>& p) { launch(sequential_kernel<Int>, p); }
+const Version v2 = version<sequential_kernel<float>, sequential_kernel<Int>>({2}, "reduction v2_sequential");
 
 }  // namespace xgemm::lab::reduction

@@ -22,9 +22,6 @@ __global__ void first_add_kernel(const T* in, T* partials, std::int64_t n) {
   if (tid == 0) partials[blockIdx.x] = local[0];
 }
 
-const NameKernel named_first_add("reduction v3_first_add", first_add_kernel<float>, kThreads);
-
-void first_add(const Pass<float>& p) { launch(first_add_kernel<float>, p); }
-void first_add(const Pass<Int>& p) { launch(first_add_kernel<Int>, p); }
+const Version v3 = version<first_add_kernel<float>, first_add_kernel<Int>>({3}, "reduction v3_first_add");
 
 }  // namespace xgemm::lab::reduction

@@ -40,9 +40,6 @@ __global__ void last_warp_kernel(const T* in, T* partials, std::int64_t n) {
   }
 }
 
-const NameKernel named_last_warp("reduction v4_last_warp", last_warp_kernel<float>, kThreads);
-
-void last_warp(const Pass<float>& p) { launch(last_warp_kernel<float>, p); }
-void last_warp(const Pass<Int>& p) { launch(last_warp_kernel<Int>, p); }
+const Version v4 = version<last_warp_kernel<float>, last_warp_kernel<Int>>({4}, "reduction v4_last_warp");
 
 }  // namespace xgemm::lab::reduction

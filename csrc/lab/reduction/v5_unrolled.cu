@@ -16,9 +16,6 @@ __global__ void __launch_bounds__(kBlock) unrolled_kernel(const T* in, T* partia
   add_unrolled<kBlock>(tid, sum, partials);
 }
 
-const NameKernel named_unrolled("reduction v5_unrolled", unrolled_kernel<float, kThreads>, kThreads);
-
-void unrolled(const Pass<float>& p) { launch(unrolled_kernel<float, kThreads>, p); }
-void unrolled(const Pass<Int>& p) { launch(unrolled_kernel<Int, kThreads>, p); }
+const Version v5 = version<unrolled_kernel<float, kThreads>, unrolled_kernel<Int, kThreads>>({5}, "reduction v5_unrolled");
 
 }  // namespace xgemm::lab::reduction

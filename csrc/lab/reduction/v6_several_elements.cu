@@ -15,14 +15,9 @@ __global__ void __launch_bounds__(kThreads) several_elements_kernel(const T* in,
   add_unrolled<kThreads>(tid, grid_stride_sum<kLoads>(in, n), partials);
 }
 
-const NameKernel named_several_elements("reduction v6_several_elements", several_elements_kernel<2, float>, kThreads),
-    named_several_elements_b("reduction v6b_eight_loads", several_elements_kernel<8, float>, kThreads);
-
-void several_elements(const Pass<float>& p) {
-  launch(p.loads == 2 ? several_elements_kernel<2, float> : several_elements_kernel<8, float>, p);
-}
-void several_elements(const Pass<Int>& p) {
-  launch(p.loads == 2 ? several_elements_kernel<2, Int> : several_elements_kernel<8, Int>, p);
-}
+const Version v6 = version<several_elements_kernel<2, float>, several_elements_kernel<2, Int>>({6, 2},
+                                                                                               "reduction v6_several_elements"),
+              v6b = version<several_elements_kernel<8, float>, several_elements_kernel<8, Int>>({6, 8},
+                                                                                                "reduction v6b_eight_loads");
 
 }  // namespace xgemm::lab::reduction

@@ -13,9 +13,7 @@ __global__ void __launch_bounds__(kThreads) shuffle_kernel(const T* in, T* parti
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-const NameKernel named_shuffle("reduction v7_shuffle", shuffle_kernel<8, float>, kThreads);
-
-void shuffle(const Pass<float>& p) { launch(p.loads == 2 ? shuffle_kernel<2, float> : shuffle_kernel<8, float>, p); }
-void shuffle(const Pass<Int>& p) { launch(p.loads == 2 ? shuffle_kernel<2, Int> : shuffle_kernel<8, Int>, p); }
+const Version v7 = version<shuffle_kernel<8, float>, shuffle_kernel<8, Int>>({7, 8}, "reduction v7_shuffle"),
+              v7b = version<shuffle_kernel<2, float>, shuffle_kernel<2, Int>>({7, 2}, "reduction v7, two loads");
 
 }  // namespace xgemm::lab::reduction

@@ -29,14 +29,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-void launch_last_block(const Pass<T>& p) {
-  const auto pass = p.loads == 2 ? last_block_kernel<2, T> : last_block_kernel<8, T>;
-  pass<<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.out, p.counter, p.n);
+void launch(void (*kernel)(const T*, T*, T*, unsigned*, std::int64_t), const Pass<T>& p) {
+  kernel<<<static_cast<unsigned>(p.blocks), kThreads, 0, p.stream>>>(p.in, p.partials, p.out, p.counter, p.n);
 }
 
-const NameKernel named_last_block("reduction v8_last_block", last_block_kernel<8, float>, kThreads);
-
-void last_block(const Pass<float>& p) { launch_last_block(p); }
-void last_block(const Pass<Int>& p) { launch_last_block(p); }
+const Version v8 = version<last_block_kernel<8, float>, last_block_kernel<8, Int>>({8, 8}, "reduction v8_last_block"),
+              v8b = version<last_block_kernel<2, float>, last_block_kernel<2, Int>>({8, 2}, "reduction v8, two loads");
 
 }  // namespace xgemm::lab::reduction

@@ -39,10 +39,9 @@ __global__ void __launch_bounds__(kThreads) cooperative_groups_kernel(const T* i
 }
 
 template <class T>
-void launch_grid_sync(const Pass<T>& p) {
-  const auto pass = p.loads == 2 ? cooperative_groups_kernel<2, T> : cooperative_groups_kernel<8, T>;
+void launch(void (*kernel)(const T*, T*, T*, std::int64_t), const Pass<T>& p) {
   int resident = 0;  // blocks an SM
-  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, pass, kThreads, 0);
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, 0);
   const std::int64_t most = std::int64_t{resident} * p.sm_count;
   cudaLaunchAttribute cooperative{};
   cooperative.id = cudaLaunchAttributeCooperative;
@@ -53,12 +52,12 @@ void launch_grid_sync(const Pass<T>& p) {
   config.stream = p.stream;
   config.attrs = &cooperative;
   config.numAttrs = 1;
-  cudaLaunchKernelEx(&config, pass, p.in, p.partials, p.out, p.n);
+  cudaLaunchKernelEx(&config, kernel, p.in, p.partials, p.out, p.n);
 }
 
-const NameKernel named_cooperative_groups("reduction v9_cooperative_groups", cooperative_groups_kernel<8, float>, kThreads);
-
-void grid_sync(const Pass<float>& p) { launch_grid_sync(p); }
-void grid_sync(const Pass<Int>& p) { launch_grid_sync(p); }
+const Version v9 = version<cooperative_groups_kernel<8, float>, cooperative_groups_kernel<8, Int>>(
+                  {9, 8}, "reduction v9_cooperative_groups"),
+              v9b = version<cooperative_groups_kernel<2, float>, cooperative_groups_kernel<2, Int>>({9, 2},
+                                                                                                    "reduction v9, two loads");
 
 }  // namespace xgemm::lab::reduction

@@ -5,7 +5,6 @@
 // Traffic asked of the memory system: m n (2 k 4 + 4) bytes, 512 GiB at 4096^3; the caches absorb most of it.
 // Limit: load/store unit and L1, which serve 32 sectors a request where 4 would do. The document saw 1 % of cuBLAS on an RTX
 // 3090.
-#include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm::step_01 {
@@ -26,11 +25,8 @@ __global__ void __launch_bounds__(kTile* kTile) kernel(const __grid_constant__ P
   store(p, row, col, sum);
 }
 
-const NameKernel named("sgemm 01_naive", kernel, kTile* kTile);
+const Step named({1}, "sgemm 01_naive", kernel, kTile* kTile, [](const Problem& p, cudaStream_t stream) {
+  kernel<<<ceil_div(p.m, kTile) * ceil_div(p.n, kTile), dim3(kTile, kTile), 0, stream>>>(p);
+});
 
 }  // namespace xgemm::lab::sgemm::step_01
-
-void xgemm::lab::sgemm::naive(const Problem& p, cudaStream_t stream) {
-  using namespace step_01;
-  kernel<<<ceil_div(p.m, kTile) * ceil_div(p.n, kTile), dim3(kTile, kTile), 0, stream>>>(p);
-}

@@ -4,7 +4,6 @@
 // one 128-byte line, and one element of A that all share. Same arithmetic, same bits as step 01; 4 sectors a request instead
 // of 32. Limit: two loads for one FMA, so the load/store unit is busy long before the FMA units are. The document saw 9 % of
 // cuBLAS.
-#include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm::step_02 {
@@ -24,11 +23,8 @@ __global__ void __launch_bounds__(kTile* kTile) kernel(const __grid_constant__ P
   store(p, row, col, sum);
 }
 
-const NameKernel named("sgemm 02_coalesced", kernel, kTile* kTile);
+const Step named({2}, "sgemm 02_coalesced", kernel, kTile* kTile, [](const Problem& p, cudaStream_t stream) {
+  kernel<<<ceil_div(p.m, kTile) * ceil_div(p.n, kTile), dim3(kTile, kTile), 0, stream>>>(p);
+});
 
 }  // namespace xgemm::lab::sgemm::step_02
-
-void xgemm::lab::sgemm::coalesced(const Problem& p, cudaStream_t stream) {
-  using namespace step_02;
-  kernel<<<ceil_div(p.m, kTile) * ceil_div(p.n, kTile), dim3(kTile, kTile), 0, stream>>>(p);
-}

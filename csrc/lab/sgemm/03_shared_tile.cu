@@ -6,7 +6,6 @@
 // none; a warp reads one As element (broadcast) and 32 consecutive Bs elements. Limit: shared memory, 10 loads for 8
 // FMAs (the compiler loads four elements of As at once). 8 KiB a block, 2 blocks (64 warps) an SM. Documents: 10 to 12 % of
 // cuBLAS.
-#include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm::step_03 {
@@ -32,11 +31,8 @@ __global__ void __launch_bounds__(kTile* kTile) kernel(const __grid_constant__ P
   store(p, row, col, sum);
 }
 
-const NameKernel named("sgemm 03_shared_tile", kernel, kTile* kTile);
+const Step named({3}, "sgemm 03_shared_tile", kernel, kTile* kTile, [](const Problem& p, cudaStream_t stream) {
+  kernel<<<ceil_div(p.m, kTile) * ceil_div(p.n, kTile), dim3(kTile, kTile), 0, stream>>>(p);
+});
 
 }  // namespace xgemm::lab::sgemm::step_03
-
-void xgemm::lab::sgemm::shared_tile(const Problem& p, cudaStream_t stream) {
-  using namespace step_03;
-  kernel<<<ceil_div(p.m, kTile) * ceil_div(p.n, kTile), dim3(kTile, kTile), 0, stream>>>(p);
-}

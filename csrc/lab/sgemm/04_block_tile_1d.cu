@@ -5,7 +5,6 @@
 // C and walks k in steps of 8, so each thread loads exactly one element of either tile. Bank conflicts: none; a warp shares one
 // row of As (broadcast) and reads 32 consecutive Bs elements. Limit: those loads, and two barriers for 8 of k. 4 KiB a block.
 // Documents: 33 to 37 % of cuBLAS.
-#include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm::step_04 {
@@ -39,11 +38,8 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Probl
   for (int r = 0; r < kTM; ++r) store(p, row0 + row + r, col0 + col, sum[r]);
 }
 
-const NameKernel named("sgemm 04_block_tile_1d", kernel, kThreads);
+const Step named({4}, "sgemm 04_block_tile_1d", kernel, kThreads, [](const Problem& p, cudaStream_t stream) {
+  kernel<<<ceil_div(p.m, kBM) * ceil_div(p.n, kBN), kThreads, 0, stream>>>(p);
+});
 
 }  // namespace xgemm::lab::sgemm::step_04
-
-void xgemm::lab::sgemm::block_tile_1d(const Problem& p, cudaStream_t stream) {
-  using namespace step_04;
-  kernel<<<ceil_div(p.m, kBM) * ceil_div(p.n, kBN), kThreads, 0, stream>>>(p);
-}

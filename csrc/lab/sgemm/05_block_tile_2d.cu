@@ -6,7 +6,6 @@
 // FMA units where shared memory cannot. The compiler reads four floats at once, of As along k, so that shared memory takes no
 // more loads than in step 06. Limit: a thread fetches its 16 elements of a step one by one, two in flight, and a block waits for
 // them. 16 KiB a block. Documents: 54 to 69 % of cuBLAS.
-#include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm::step_05 {
@@ -49,11 +48,8 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
     for (int c = 0; c < kTN; ++c) store(p, row0 + row + r, col0 + col + c, sum[r][c]);
 }
 
-const NameKernel named("sgemm 05_block_tile_2d", kernel, kThreads);
+const Step named({5}, "sgemm 05_block_tile_2d", kernel, kThreads, [](const Problem& p, cudaStream_t stream) {
+  kernel<<<ceil_div(p.m, kBM) * ceil_div(p.n, kBN), kThreads, 0, stream>>>(p);
+});
 
 }  // namespace xgemm::lab::sgemm::step_05
-
-void xgemm::lab::sgemm::block_tile_2d(const Problem& p, cudaStream_t stream) {
-  using namespace step_05;
-  kernel<<<ceil_div(p.m, kBM) * ceil_div(p.n, kBN), kThreads, 0, stream>>>(p);
-}

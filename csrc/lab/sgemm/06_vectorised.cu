@@ -8,7 +8,6 @@
 // simply forbade such sizes. Limit: the transposing stores conflict 4 ways (4 lanes of equal row, rows of As 128 floats
 // apart), the Bs reads of a warp span 16 columns of 32 bytes (2 ways), and loads still wait on barriers. Documents: 69 to 78 % of
 // cuBLAS.
-#include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm::step_06 {
@@ -64,11 +63,7 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
     }
 }
 
-const NameKernel named("sgemm 06_vectorised", kernel<true>, kThreads);
+const Step named({6}, "sgemm 06_vectorised", kernel<true>, kThreads,
+                 launch_tiles<kernel<true>, kernel<false>, kBM, kBN, kThreads>);
 
 }  // namespace xgemm::lab::sgemm::step_06
-
-void xgemm::lab::sgemm::vectorised(const Problem& p, cudaStream_t stream) {
-  using namespace step_06;
-  launch_tiles<kBM, kBN, kThreads>(kernel<true>, kernel<false>, p, stream);
-}

@@ -18,11 +18,6 @@ struct Layout {
   __device__ __forceinline__ float* at(int k, int more, int row) { return &rows[4 * k + more][row]; }
 };
 
-const NameKernel named("sgemm 07_warp_tile", warp_tile_kernel<true, Layout>, kThreads);
+const Step named({7}, "sgemm 07_warp_tile", warp_tile_kernel<true, Layout>, kThreads, launch_warp_tiles<Layout>);
 
 }  // namespace xgemm::lab::sgemm::step_07
-
-void xgemm::lab::sgemm::warp_tile(const Problem& p, cudaStream_t stream) {
-  using step_07::Layout;
-  launch_tiles<kBM, kBN, kThreads>(warp_tile_kernel<true, Layout>, warp_tile_kernel<false, Layout>, p, stream);
-}

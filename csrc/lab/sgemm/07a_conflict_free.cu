@@ -17,11 +17,6 @@ struct Layout {
   __device__ __forceinline__ float* at(int k, int more, int row) { return &groups[k][more * kBM + row]; }
 };
 
-const NameKernel named("sgemm 07a_conflict_free", warp_tile_kernel<true, Layout>, kThreads);
+const Step named({8}, "sgemm 07a_conflict_free", warp_tile_kernel<true, Layout>, kThreads, launch_warp_tiles<Layout>);
 
 }  // namespace xgemm::lab::sgemm::step_07a
-
-void xgemm::lab::sgemm::conflict_free(const Problem& p, cudaStream_t stream) {
-  using step_07a::Layout;
-  launch_tiles<kBM, kBN, kThreads>(warp_tile_kernel<true, Layout>, warp_tile_kernel<false, Layout>, p, stream);
-}

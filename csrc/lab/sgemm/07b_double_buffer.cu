@@ -62,11 +62,7 @@ __global__ void __launch_bounds__(kThreads, kVector ? 3 : 2) kernel(const __grid
   store<kVector, kApart>(p, row0 + row, col0 + col, sum);
 }
 
-const NameKernel named("sgemm 07b_double_buffer", kernel<true>, kThreads);
+const Step named({9}, "sgemm 07b_double_buffer", kernel<true>, kThreads,
+                 launch_tiles<kernel<true>, kernel<false>, kBM, kBN, kThreads>);
 
 }  // namespace xgemm::lab::sgemm::step_07b
-
-void xgemm::lab::sgemm::double_buffer(const Problem& p, cudaStream_t stream) {
-  using namespace step_07b;
-  launch_tiles<kBM, kBN, kThreads>(kernel<true>, kernel<false>, p, stream);
-}

@@ -62,11 +62,10 @@ inline bool is_vectorisable(const Problem& p) {
          (p.beta == 0 || is_aligned(p.c, 16));
 }
 
-using Kernel = void (*)(Problem);
 /// A block a tile of C; four elements at a time where that may be.
-template <int kBM, int kBN, int kThreads>
-void launch_tiles(Kernel vectors, Kernel elements, const Problem& p, cudaStream_t stream) {
-  const auto kernel = is_vectorisable(p) ? vectors : elements;
+template <auto kVectors, auto kElements, int kBM, int kBN, int kThreads>
+void launch_tiles(const Problem& p, cudaStream_t stream) {
+  const auto kernel = is_vectorisable(p) ? kVectors : kElements;
   kernel<<<ceil_div(p.m, kBM) * ceil_div(p.n, kBN), kThreads, 0, stream>>>(p);
 }
 

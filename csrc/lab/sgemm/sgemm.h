@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "lab/kernels.h"
+
 namespace xgemm::lab::sgemm {
 
 struct Problem {
@@ -19,15 +21,7 @@ struct Problem {
 /// Sizes stay this far below 2^31 so that a tile's row and column indices never overflow an int.
 inline constexpr std::int64_t kMaxSize = (std::int64_t{1} << 31) - 1024;
 
-using Step = void (*)(const Problem&, cudaStream_t);
-void naive(const Problem&, cudaStream_t);          // 01
-void coalesced(const Problem&, cudaStream_t);      // 02
-void shared_tile(const Problem&, cudaStream_t);    // 03
-void block_tile_1d(const Problem&, cudaStream_t);  // 04
-void block_tile_2d(const Problem&, cudaStream_t);  // 05
-void vectorised(const Problem&, cudaStream_t);     // 06
-void warp_tile(const Problem&, cudaStream_t);      // 07
-void conflict_free(const Problem&, cudaStream_t);  // 07a
-void double_buffer(const Problem&, cudaStream_t);  // 07b, sm_80
+/// Numbers 1 to 7 are steps 01 to 07, 8 and 9 steps 07a and 07b (sm_80).
+using Step = StepOf<void (*)(const Problem&, cudaStream_t)>;
 
 }  // namespace xgemm::lab::sgemm

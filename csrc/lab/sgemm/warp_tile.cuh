@@ -1,6 +1,5 @@
 // What steps 07 to 07b share: the warp's tile in slabs, a lane's part of it, and (07, 07a) the kernel around a layout of A.
 #pragma once
-#include "lab/kernels.h"
 #include "lab/sgemm/access.cuh"
 
 namespace xgemm::lab::sgemm {
@@ -71,5 +70,9 @@ __global__ void __launch_bounds__(kThreads, 3) warp_tile_kernel(const __grid_con
   }
   store<kVector, kApart>(p, row0 + row, col0 + col, sum);
 }
+
+template <class Layout>
+constexpr auto launch_warp_tiles =
+    launch_tiles<warp_tile_kernel<true, Layout>, warp_tile_kernel<false, Layout>, kBM, kBN, kThreads>;
 
 }  // namespace xgemm::lab::sgemm

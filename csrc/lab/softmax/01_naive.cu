@@ -3,7 +3,6 @@
 // Two reads and one store an element: 12 bytes. Overflows BY DESIGN: exp(x) is Inf above x = 88.7 in fp32, so that a row which
 // holds such an x gives Inf / Inf = NaN there and 0 elsewhere; and a row far below -88 gives 0 / 0. That is what safe softmax is
 // for. Limit: memory bandwidth; a row of up to 48 KiB or so comes from L1 or L2 on its second read.
-#include "lab/kernels.h"
 #include "lab/softmax/block_reduce.cuh"
 
 namespace xgemm::lab::softmax {
@@ -11,16 +10,14 @@ namespace xgemm::lab::softmax {
 __global__ void __launch_bounds__(kThreads) naive_kernel(const __grid_constant__ Problem p) {
   const float* x = p.x + blockIdx.x * p.cols;
   float* y = p.y + blockIdx.x * p.cols;
-  Sum d{0};
+  float d = 0;
 #pragma unroll 4
-  for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) d.value += expf(x[i]);
-  d = block_reduce(d);
+  for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) d += expf(x[i]);
+  d = block_reduce(d, Sum{});
 #pragma unroll 4
-  for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) y[i] = expf(x[i]) / d.value;
+  for (std::int64_t i = threadIdx.x; i < p.cols; i += kThreads) y[i] = expf(x[i]) / d;
 }
 
-const NameKernel named_naive("softmax naive", naive_kernel, kThreads);
-
-void naive(const Problem& p, cudaStream_t stream) { naive_kernel<<<static_cast<unsigned>(p.rows), kThreads, 0, stream>>>(p); }
+const Step named_naive({0}, "softmax naive", naive_kernel, kThreads, launch_rows<naive_kernel>);
 
 }  // namespace xgemm::lab::softmax

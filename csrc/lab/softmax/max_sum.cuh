@@ -28,8 +28,8 @@ struct MaxSum {
 /// The pairs of all threads as one: m = max m_i, d = sum of d_i exp(m_i - m). Merged two by two the pairs would give the same,
 /// but with two exponentials at each of a block's eight steps instead of one in all: more than a short row itself has.
 __device__ __forceinline__ MaxSum merge(MaxSum mine) {
-  const float m = block_reduce(Max{mine.m}).value;
-  return {m, block_reduce(Sum{mine.d * expf(mine.m - base_of(m))}).value};
+  const float m = block_reduce(mine.m, Max{});
+  return {m, block_reduce(mine.d * expf(mine.m - base_of(m)), Sum{})};
 }
 
 /// The pass that reads a row once, kCount elements a thread and step, and the one that writes it.
@@ -46,6 +46,11 @@ __device__ __forceinline__ void online_row(const float* x, float* y, std::int64_
   row = merge(row);
 #pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < cols; i += kThreads) y[i] = expf(x[i] - row.m) / row.d;
+}
+
+template <int kCount>
+__global__ void __launch_bounds__(kThreads) online_kernel(const __grid_constant__ Problem p) {
+  online_row<kCount>(p.x + blockIdx.x * p.cols, p.y + blockIdx.x * p.cols, p.cols);
 }
 
 }  // namespace xgemm::lab::softmax

@@ -1,13 +1,10 @@
 // xgemm_lab::softmax: argument checks and the table of variants.
 #include "lab/softmax/softmax.h"
 
-#include <array>
 #include <limits>
 
 #include "lab/checks.h"
-#include "torch/cuda.h"
 #include "torch/register.h"
-#include "torch/tensor.h"
 
 namespace xgemm::lab {
 namespace {
@@ -19,15 +16,11 @@ Tensor softmax_op(const Tensor& x, const Text& variant) {
   check_matrix(v);
   const std::size_t place = place_of(kOp, "variant", variant, {"naive", "safe", "online", "online4"});
   check(v.size(0) <= std::numeric_limits<std::int32_t>::max(), kOp, "expected fewer than 2^31 rows, got ", v.size(0));
+  const auto& chosen = step_of<softmax::Step>(kOp, static_cast<std::int64_t>(place), 0, 3);
   const CudaScope scope(v);
   Tensor out = empty(v.sizes, ScalarType::Float, v);
   if (v.numel() == 0) return out;
-  constexpr std::array steps{softmax::naive, softmax::safe, softmax::online, softmax::online4};
-  steps[place]({.x = static_cast<const float*>(v.data),
-                .y = static_cast<float*>(view(kOp, "out", out).data),
-                .rows = v.size(0),
-                .cols = v.size(1)},
-               scope.stream());
+  chosen.launch({.x = data<float>(v), .y = data<float>(out), .rows = v.size(0), .cols = v.size(1)}, scope.stream());
   scope.check_launch();
   return out;
 }

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "lab/kernels.h"
+
 namespace xgemm::lab::softmax {
 
 struct Problem {
@@ -17,9 +19,7 @@ struct Problem {
 
 inline constexpr int kThreads = 256;
 
-void naive(const Problem&, cudaStream_t);
-void safe(const Problem&, cudaStream_t);
-void online(const Problem&, cudaStream_t);
-void online4(const Problem&, cudaStream_t);
+/// Their numbers are their places in the op's list of variants.
+using Step = StepOf<void (*)(const Problem&, cudaStream_t)>;
 
 }  // namespace xgemm::lab::softmax

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 
-#include "lab/kernels.h"
 #include "lab/tensor/tensor.h"
 
 namespace xgemm::lab::tensor::step_09 {
@@ -36,11 +35,6 @@ __global__ void __launch_bounds__(kWarps * 32) kernel(const __grid_constant__ Pr
     p.out[static_cast<std::int64_t>(row + i / kTile) * p.n + col + i % kTile] = __float2bfloat16_rn(tiles[warp][i]);
 }
 
-const NameKernel named("tensor 09_wmma", kernel, kWarps * 32);
+const Step named = step<kernel, kTile, kTile * kWarps, kWarps * 32>(9, "tensor 09_wmma");
 
 }  // namespace xgemm::lab::tensor::step_09
-
-void xgemm::lab::tensor::wmma_naive(const Problem& p, cudaStream_t stream) {
-  using namespace step_09;
-  kernel<<<dim3(p.n / (kTile * kWarps), p.m / kTile), kWarps * 32, 0, stream>>>(p);
-}

@@ -5,9 +5,7 @@
 // so that neither cp.async nor ldmatrix meets a bank conflict. A warp owns 64 x 32: an ldmatrix feeds 4 to 8 mma.sync. Limit:
 // mma.sync reads its operands from registers, which Hopper's tensor cores outrun: about 62 % of their peak at best, whatever the
 // schedule.
-#include "device/launch.h"
 #include "device/ptx/mma.cuh"
-#include "lab/kernels.h"
 #include "lab/tensor/swizzled_tile.cuh"
 
 namespace xgemm::lab::tensor::step_10 {
@@ -64,13 +62,6 @@ __global__ void __launch_bounds__(kThreads, 2) kernel(const __grid_constant__ Pr
       }
 }
 
-const NameKernel named("tensor 10_mma_sync", kernel, kThreads, 2 * kStages * sizeof(Tile));
+const Step named = step<kernel, kBM, kBN, kThreads, 2 * kStages * sizeof(Tile)>(10, "tensor 10_mma_sync");
 
 }  // namespace xgemm::lab::tensor::step_10
-
-void xgemm::lab::tensor::mma_sync(const Problem& p, cudaStream_t stream) {
-  using namespace step_10;
-  constexpr int kBytes = 2 * kStages * static_cast<int>(sizeof(Tile));
-  allow_shared<kernel, kBytes>();
-  kernel<<<dim3(p.n / kBN, p.m / kBM), kThreads, kBytes, stream>>>(p);
-}

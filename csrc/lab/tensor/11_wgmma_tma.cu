@@ -4,7 +4,6 @@
 // Idea: both operands stay in shared memory, so registers hold sums only; a single TMA instruction moves 16 KiB and swizzles it
 // as wgmma wants it; an mbarrier counts the bytes. Two warpgroups own a 128 x 128 tile. Limit: one buffer, so the tensor cores
 // wait for each fetch and each fetch for the tensor cores; two blocks an SM hide a part of it.
-#include "lab/kernels.h"
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::tensor::step_11 {
@@ -44,11 +43,6 @@ __global__ void __launch_bounds__(kThreads) kernel([[maybe_unused]] const __grid
 #endif
 }
 
-const NameKernel named("tensor 11_wgmma_tma", kernel, kThreads, sizeof(Shared));
+const Step named = step<kernel, kBoxRows, kBoxRows, kThreads, sizeof(Shared)>(11, "tensor 11_wgmma_tma");
 
 }  // namespace xgemm::lab::tensor::step_11
-
-void xgemm::lab::tensor::wgmma_tma(const Problem& p, cudaStream_t stream) {
-  using namespace step_11;
-  kernel<<<dim3(p.n / kBoxRows, p.m / kBoxRows), kThreads, sizeof(Shared), stream>>>(p);
-}

@@ -5,14 +5,12 @@
 // issue 16 bytes each, where one thread issues 16 KiB; three buffers (96 KiB, two blocks an SM) hide what one cannot. wgmma reads
 // through the asynchronous proxy, cp.async writes through the generic one: a fence between them, before the barrier. Limit: 2,048
 // copies a step go through the threads that also issue the products, and both warpgroups meet at a barrier each step.
-#include "device/launch.h"
-#include "lab/kernels.h"
 #include "lab/tensor/hopper.cuh"
 #include "lab/tensor/swizzled_tile.cuh"
 
 namespace xgemm::lab::tensor::step_11a {
 
-constexpr int kStages = 3, kThreads = 2 * kWarpgroup, kBytes = 2 * kStages * static_cast<int>(sizeof(Tile));
+constexpr int kStages = 3, kThreads = 2 * kWarpgroup;
 
 __global__ void __launch_bounds__(kThreads, 2) kernel([[maybe_unused]] const __grid_constant__ Problem p) {
 #ifdef XGEMM_LAB_HOPPER
@@ -44,12 +42,6 @@ __global__ void __launch_bounds__(kThreads, 2) kernel([[maybe_unused]] const __g
 #endif
 }
 
-const NameKernel named("tensor 11a_wgmma_cp_async", kernel, kThreads, kBytes);
+const Step named = step<kernel, kBoxRows, kBoxRows, kThreads, 2 * kStages * sizeof(Tile)>(14, "tensor 11a_wgmma_cp_async");
 
 }  // namespace xgemm::lab::tensor::step_11a
-
-void xgemm::lab::tensor::wgmma_cp_async(const Problem& p, cudaStream_t stream) {
-  using namespace step_11a;
-  allow_shared<kernel, kBytes>();
-  kernel<<<dim3(p.n / kBoxRows, p.m / kBoxRows), kThreads, kBytes, stream>>>(p);
-}

@@ -5,8 +5,6 @@
 // starts on a slot as soon as its bytes have come. The tile is 128 x 256, so that a byte from shared memory feeds more
 // multiply-adds, and setmaxnreg moves the producer's registers to the consumers, which hold 128 sums a thread. 192 KiB a block,
 // one block an SM. Limit: while a block stores its tile nothing multiplies, and the last wave of blocks leaves SMs idle.
-#include "device/launch.h"
-#include "lab/kernels.h"
 #include "lab/tensor/hopper.cuh"
 
 namespace xgemm::lab::tensor::step_12 {
@@ -52,13 +50,6 @@ __global__ void __launch_bounds__(kRingThreads) kernel([[maybe_unused]] const __
 #endif
 }
 
-const NameKernel named("tensor 12_warp_specialised", kernel, kRingThreads, sizeof(Ring));
+const Step named = step<kernel, kRingM, kRingN, kRingThreads, sizeof(Ring)>(12, "tensor 12_warp_specialised");
 
 }  // namespace xgemm::lab::tensor::step_12
-
-void xgemm::lab::tensor::warp_specialised(const Problem& p, cudaStream_t stream) {
-  using namespace step_12;
-  constexpr int kBytes = static_cast<int>(sizeof(Ring));
-  allow_shared<kernel, kBytes>();
-  kernel<<<dim3(p.n / kRingN, p.m / kRingM), kRingThreads, kBytes, stream>>>(p);
-}

@@ -6,7 +6,6 @@
 // blocks at work at the same time share operands in L2. A slot is free when the consumers of both blocks have left it, since both
 // producers write to it. Limit: storing from registers in pieces of 16 bytes; the sums of a tile are not overlapped with the next
 // one's multiplications.
-#include "lab/kernels.h"
 #include "lab/tensor/persistent.cuh"
 
 namespace xgemm::lab::tensor::step_13 {
@@ -20,11 +19,7 @@ struct FromRegisters {
 #endif
 };
 
-const NameKernel named("tensor 13_persistent_cluster", persistent_kernel<FromRegisters>, kRingThreads,
-                       sizeof(PersistentShared<FromRegisters>));
+const Step named({13}, "tensor 13_persistent_cluster", persistent_kernel<FromRegisters>, kRingThreads,
+                 launch_persistent<FromRegisters>, sizeof(PersistentShared<FromRegisters>));
 
 }  // namespace xgemm::lab::tensor::step_13
-
-void xgemm::lab::tensor::persistent_cluster(const Problem& p, cudaStream_t stream) {
-  launch_persistent<step_13::FromRegisters>(p, stream);
-}

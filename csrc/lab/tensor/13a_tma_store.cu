@@ -6,7 +6,6 @@
 // while the other leaves; its next tile's products begin when the last box is filled, not when it has left. 225 KiB a block.
 // Limit: rounding and filling still stop a consumer's tensor cores; the other consumer alone may use them meanwhile.
 #include "device/ptx/stmatrix.cuh"
-#include "lab/kernels.h"
 #include "lab/tensor/persistent.cuh"
 
 namespace xgemm::lab::tensor::step_13a {
@@ -51,8 +50,7 @@ struct ByTma {
 #endif
 };
 
-const NameKernel named("tensor 13a_tma_store", persistent_kernel<ByTma>, kRingThreads, sizeof(PersistentShared<ByTma>));
+const Step named({15}, "tensor 13a_tma_store", persistent_kernel<ByTma>, kRingThreads, launch_persistent<ByTma>,
+                 sizeof(PersistentShared<ByTma>));
 
 }  // namespace xgemm::lab::tensor::step_13a
-
-void xgemm::lab::tensor::tma_store(const Problem& p, cudaStream_t stream) { launch_persistent<step_13a::ByTma>(p, stream); }

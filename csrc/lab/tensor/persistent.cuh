@@ -1,6 +1,5 @@
 // The kernel of steps 13 and 13a; `Epilogue` is how a consumer's 64 x 256 sums leave, and what it keeps in shared memory. sm_90a.
 #pragma once
-#include "device/launch.h"
 #include "device/ptx/cluster.cuh"
 #include "lab/tensor/hopper.cuh"
 

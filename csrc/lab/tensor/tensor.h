@@ -7,7 +7,9 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "device/launch.h"
 #include "device/tensor_map.h"
+#include "lab/kernels.h"
 
 namespace xgemm::lab::tensor {
 
@@ -24,27 +26,31 @@ struct Problem {
   CUtensorMap map_a{}, map_b{}, map_out{};  ///< boxes as above; steps 11 and later read them
 };
 
-/// Fills the maps. False if the driver makes none.
+/// False if the driver makes none.
+inline bool make_map(CUtensorMap& map, const void* data, std::int64_t rows, std::int64_t cols, DType dtype = DType::bf16,
+                     int box_rows = kBoxRows) {
+  return make_tensor_map(map, {.data = data,
+                               .dtype = dtype,
+                               .sizes = {cols, rows, 1},
+                               .strides = {cols, cols * rows},
+                               .box = {kBoxK, box_rows},
+                               .swizzle_bytes = 128});
+}
 inline bool make_maps(Problem& p) {
-  const auto make = [](CUtensorMap& map, const void* data, int rows, int cols, int box_rows) {
-    return make_tensor_map(map, {.data = data,
-                                 .dtype = DType::bf16,
-                                 .sizes = {cols, rows, 1},
-                                 .strides = {cols, std::int64_t{cols} * rows},
-                                 .box = {kBoxK, box_rows},
-                                 .swizzle_bytes = 128});
-  };
-  return make(p.map_a, p.a, p.m, p.k, kBoxRows) && make(p.map_b, p.b, p.n, p.k, kBoxRows) &&
-         make(p.map_out, p.out, p.m, p.n, kOutBoxRows);
+  return make_map(p.map_a, p.a, p.m, p.k) && make_map(p.map_b, p.b, p.n, p.k) &&
+         make_map(p.map_out, p.out, p.m, p.n, DType::bf16, kOutBoxRows);
 }
 
-using Step = void (*)(const Problem&, cudaStream_t);
-void wmma_naive(const Problem&, cudaStream_t);          // 09
-void mma_sync(const Problem&, cudaStream_t);            // 10
-void wgmma_tma(const Problem&, cudaStream_t);           // 11, sm_90a
-void wgmma_cp_async(const Problem&, cudaStream_t);      // 11a, sm_90a
-void warp_specialised(const Problem&, cudaStream_t);    // 12, sm_90a
-void persistent_cluster(const Problem&, cudaStream_t);  // 13, sm_90a
-void tma_store(const Problem&, cudaStream_t);           // 13a, sm_90a
+/// Numbers 9 to 13 are steps 09 to 13, 14 and 15 steps 11a and 13a; from 11 on sm_90a.
+using Step = StepOf<void (*)(const Problem&, cudaStream_t)>;
+
+/// A step whose blocks compute kM x kN elements of C each.
+template <auto kKernel, int kM, int kN, int kThreads, int kBytes = 0>
+Step step(int number, const char* name) {
+  const auto launch = [](const Problem& p, cudaStream_t stream) {
+    enqueue_with_shared<kKernel, kBytes>({.blocks = dim3(p.n / kN, p.m / kM), .threads = dim3(kThreads)}, stream, p);
+  };
+  return {{number}, name, kKernel, kThreads, launch, kBytes};
+}
 
 }  // namespace xgemm::lab::tensor

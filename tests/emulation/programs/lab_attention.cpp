@@ -1,16 +1,13 @@
 // Every step of csrc/lab/attention against attention in double: lengths around the tiles' edges, causal or not, both head sizes.
 // The program's arguments: how many seeds of the steps whose copies and products are asynchronous (04 to 07); the others get two.
-#include <array>
-
 #include "check.h"
 #include "lab/attention/attention.h"
 
 using namespace xgemm::lab::attention;
+using xgemm::lab::find_step;
 using T = __nv_bfloat16;
 
 namespace {
-
-constexpr std::array<Step, 7> kSteps{materialised, row_a_warp, tiled, mma_sync, wgmma_tma, warp_specialised, ping_pong};
 
 void check(int step, int heads, int s, int d, bool causal, std::uint64_t seed) {
   const auto size = [](int x, int y, int z) {
@@ -37,7 +34,7 @@ void check(int step, int heads, int s, int d, bool causal, std::uint64_t seed) {
             .map_value = {}};
   require(step < 5 || make_maps(p), "tensor maps");
   emulation::launch_options() = {.seed = seed, .concurrent_ctas = 2};
-  kSteps[static_cast<std::size_t>(step - 1)](p, nullptr);
+  find_step<Step>({step, d})->launch(p, nullptr);
 
   std::vector<double> expected(out.size()), allowed(out.size()), weights(static_cast<std::size_t>(s));
   const auto at = [&](const Buffer<T>& x, int head, int row, int column) {

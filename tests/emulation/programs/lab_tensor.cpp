@@ -1,7 +1,5 @@
 // Steps 10 to 13a of csrc/lab/tensor against products in double: one tile and several, more tiles than the persistent steps have
 // clusters, a k that wraps around every ring.
-#include <array>
-
 #include "check.h"
 #include "lab/tensor/tensor.h"
 
@@ -9,13 +7,6 @@ using namespace xgemm::lab::tensor;
 using T = __nv_bfloat16;
 
 namespace {
-
-struct Named {
-  const char* name;
-  Step step;
-};
-constexpr std::array kSteps{Named{"10", mma_sync},         Named{"11", wgmma_tma},          Named{"11a", wgmma_cp_async},
-                            Named{"12", warp_specialised}, Named{"13", persistent_cluster}, Named{"13a", tma_store}};
 
 void check(int m, int n, int k, std::uint64_t seed) {
   const auto size = [](int x, int y) { return static_cast<std::size_t>(x) * static_cast<std::size_t>(y); };
@@ -28,15 +19,16 @@ void check(int m, int n, int k, std::uint64_t seed) {
       expected[size(i, n) + static_cast<std::size_t>(j)] = exact.sum;
       allowed[size(i, n) + static_cast<std::size_t>(j)] = std::abs(exact.sum) * 0x1p-8 + exact.magnitude * 1e-6;
     }
-  for (const Named& of : kSteps) {
+  for (int number = 10; number <= 15; ++number) {
+    const Step& step = *xgemm::lab::find_step<Step>({number});
     Buffer<T> out(size(m, n), static_cast<T>(NAN));
     Problem p{.a = a.data(), .b = b.data(), .out = out.data(), .m = m, .n = n, .k = k, .sm_count = 2};
     require(make_maps(p), "tensor maps");
     emulation::launch_options() = {.seed = seed, .concurrent_ctas = 2};
-    of.step(p, nullptr);
+    step.launch(p, nullptr);
     require_close(out, expected, allowed,
-                  std::string("step ") + of.name + ", " + std::to_string(m) + " x " + std::to_string(n) + " x " +
-                      std::to_string(k) + ", seed " + std::to_string(seed));
+                  std::string(step.name) + ", " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) +
+                      ", seed " + std::to_string(seed));
   }
 }
 
