@@ -34,8 +34,8 @@ ENABLED_MODE = "xgemm_enabled"  # torch's call in the mode, within torch_ext.ena
 # Another library's mode: https://github.com/thinking-machines-lab/batch_invariant_ops
 OTHER_MODE = "batch_invariant_ops"
 MODELS, TRAINING, CPU = "models", "training", "cpu"  # whole models and training steps on the GPU; every op on a CPU
-LADDERS = ["lab_sgemm", "lab_tensor", "lab_fp32", "lab_reduction", "lab_transpose", "lab_softmax", "lab_attention"]
-LAB = list(dict.fromkeys([*LADDERS, *(f"lab_{name}" for name in EXPERIMENTS)]))
+LADDERS = [e.op for e in EXPERIMENTS.values() if e.steps]
+LAB = [*LADDERS, *(e.op for e in EXPERIMENTS.values() if not e.steps)]
 LAB_COUNTERS = "lab_counters"
 COMPUTE = {"matmul", "linear", "gated_linear", "attention"}  # the others move bytes: their figure is the cold one
 OURS = "xgemm"

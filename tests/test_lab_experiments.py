@@ -121,9 +121,11 @@ def on_cpu(monkeypatch):
     monkeypatch.setattr(tiles, "TILE", 4)
     monkeypatch.setattr(conclusions, "TILE", 4)
     monkeypatch.setattr(roofline, "MARKED", 32)
-    monkeypatch.setattr(roofline.Energy, "of", lambda self, call, us: 1e-4 * us + 1e-9)
+    monkeypatch.setattr(roofline, "joules", lambda read, call, us: 1e-4 * us + 1e-9)
     used = {limit: {"registers": min(limit, 70), "spilled": max(0, 70 - limit)} for limit in spilling.LIMITS}
-    monkeypatch.setattr(spilling, "build", lambda limit, _: (lambda x, y: y.fill_(2 * spilling.LIVE), used[limit]))
+    monkeypatch.setattr(
+        spilling, "build", lambda limit, _: (lambda x: torch.full_like(x, 2 * spilling.LIVE), used[limit])
+    )
     monkeypatch.setattr(spilling.shutil, "which", lambda _: "nvcc")
     names = ("branch", "arithmetic", "plain", "coarsened2")
     first = [dict(zip(names, (90.0, 30.0, 80.0, 20.0), strict=True)), dict.fromkeys(names, 10.0)]

@@ -40,7 +40,7 @@ def experiment(name: str) -> Experiment:
 
 def steps() -> dict[str, tuple[str, ...]]:
     """The ladders and their steps, in order; those with a number or a version are the lab's, the others peers."""
-    return {name: e.steps for name, e in EXPERIMENTS.items() if e.steps}
+    return {name: tuple(e.steps) for name, e in EXPERIMENTS.items() if e.steps}
 
 
 def sgemm(

@@ -7,6 +7,7 @@ takes up to a fifth of a second.
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -40,19 +41,10 @@ CUDA_CORES, HOPPER = OURS[:3], OURS[4:]
 def attention_call(
     step: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
 ) -> Callable[[], torch.Tensor]:
-    if step == "torch":
-        return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    if step == "torch_math":
-
-        def call() -> torch.Tensor:
-            with sdpa_kernel(SDPBackend.MATH):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-        return call
-    if step == "08_library":
-        return lambda: torch.ops.xgemm.attention(q, k, v, is_causal=causal)
-    number = int(step[:2])
-    return lambda: lab.attention(q, k, v, step=number, is_causal=causal)
+    own = partial(lab.attention, step=int(step[:2])) if step in OURS else None
+    sdpa, math_backend = F.scaled_dot_product_attention, sdpa_kernel(SDPBackend.MATH)
+    peers = {"torch": sdpa, "torch_math": math_backend(sdpa), "08_library": torch.ops.xgemm.attention}
+    return partial(own or peers[step], q, k, v, is_causal=causal)
 
 
 def attention_reference(
@@ -60,11 +52,9 @@ def attention_reference(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The result in float64, and the same of |v|: what errors are measured against."""
     s, d = q.shape[-2:]
-    shape = (-1, s, d)
+    heads = (x.reshape(-1, s, d) for x in (q, k, v))
     results, scales = [], []
-    for q1, k1, v1 in zip(
-        q.reshape(shape), k.reshape(shape), v.reshape(shape), strict=True
-    ):  # a head's scores at a time
+    for q1, k1, v1 in zip(*heads, strict=True):  # a head's scores at a time
         scores = (q1.double() @ k1.double().mT).div_(math.sqrt(d))
         if causal:
             scores.masked_fill_(torch.ones(s, s, dtype=torch.bool, device=q.device).triu_(1), -math.inf)

@@ -27,7 +27,8 @@ def calculators() -> list[tuple[str, str, str, str]]:
     blocks = [str(device.occupancy(a100, threads).blocks) for threads in (1024, 512, 256, 64)]
     full = max(r for r in range(1, 256) if device.occupancy(a100, 1024, r).fraction == 1)
     sheet = f"{device.naive_occupancy(h200, 64):.4f}, meant: {device.occupancy_bound(h200, 64):g}"
-    traffic = device.naive_matmul_traffic(*product)
+    reuse, traffic = f"{device.matmul_intensity(*product, 1):.1f}", device.naive_matmul_traffic(*product)
+    tiles = f"{device.tile_shared_memory(1024)} B"
     diverging = f"{percent(100 * device.boundary_share(1000))}, {100 * device.boundary_share(10**8 + 1):.5f} %"
     return [
         ("occupancy, A100, 768 threads", occupancy("A100", 768), "75 %", ""),
@@ -42,22 +43,12 @@ def calculators() -> list[tuple[str, str, str, str]]:
         ("best block and grid, RTX 4090", best("RTX 4090"), "768, 256", ""),
         ("best block and grid, H200", best("H200"), "", ""),
         ("square block of 768 threads", str(device.largest_power_of_four(768)), "", "256, by the sheet's formula"),
-        (
-            "shared memory of two 32 x 32 tiles",
-            f"{device.tile_shared_memory(1024)} B",
-            "",
-            "8192 B, by the sheet's text",
-        ),
+        ("shared memory of two 32 x 32 tiles", tiles, "", "8192 B, by the sheet's text"),
         ("residual addition in fp16, flop a byte", pointwise(2, 1, 2), "0.166", ""),
         ("ReLU in fp16, flop a byte", pointwise(1, 1, 2), "0.25", ""),
         ("ReLU in fp32, flop a byte", pointwise(1, 1, 4), "1/8", ""),
         ("ReLU in fp32 that need not write, flop a byte", pointwise(1, 0, 4), "1/4", ""),
-        (
-            "4096^3 product, flop an element",
-            f"{device.matmul_intensity(*product, 1):.1f}",
-            "2 m n k / (m n + n k + m k)",
-            "2730.7",
-        ),
+        ("4096^3 product, flop an element", reuse, "2 m n k / (m n + n k + m k)", "2730.7"),
         ("4096^3 product without reuse", f"{traffic / 2**30:.1f} GiB", "512 GB", ""),
         ("FMAs in flight, M2090", f"{device.littles_law(20, 32):.0f}", "640", ""),
         ("KiB in flight, M2090", f"{device.littles_law(800 / 1.3e9, 177e9) / 1024:.0f}", "106", ""),

@@ -33,9 +33,8 @@ def sgemm(rows: list[Row]) -> Conclusion:
     }
     tops = [f"{shares[step]:.0%} ({name})" for step, name in named.items() if step in shares]
     return Conclusion(
-        f"At n = {n} coalesced accesses are worth {gain:.1f}x, and the steps climb from "
-        f"{shares['01_naive']:.1%} of cuBLAS "
-        f"to {', '.join(tops[:-1])} and {tops[-1]}"
+        f"At n = {n} coalesced accesses are worth {gain:.1f}x, and the steps climb from {shares['01_naive']:.1%} of "
+        f"cuBLAS to {', '.join(tops[:-1])} and {tops[-1]}"
         + ("." if rising else "; not every step is faster than the one before."),
         gain >= 4 and shares["07_warp_tile"] > shares["03_shared_tile"],
     )
@@ -100,10 +99,8 @@ def reduction_grid(rows: list[Row]) -> Conclusion:
     few = {loads: need(rows, loads=loads, blocks_per_sm=1)["gbps"] for loads in (2, 8)}
     return Conclusion(
         f"Of {amount(n)} numbers: with one block an SM eight loads in flight a thread read {few[8]:,.0f} GB/s and two "
-        f"{few[2]:,.0f}; enough blocks make "
-        f"up for it ({best[8]['gbps']:,.0f} and {best[2]['gbps']:,.0f} at {best[8]['contender']} and "
-        f"{best[2]['contender']}): "
-        "bytes in flight count, however they come about.",
+        f"{few[2]:,.0f}; enough blocks make up for it ({best[8]['gbps']:,.0f} and {best[2]['gbps']:,.0f} at "
+        f"{best[8]['contender']} and {best[2]['contender']}): bytes in flight count, however they come about.",
         few[8] > 1.5 * few[2],
     )
 
@@ -140,9 +137,8 @@ def attention(rows: list[Row]) -> Conclusion:
     best = max((step for step in at if step[:2].isdigit()), key=lambda step: at[step]["tflops"])
     ratio = at["01_materialised"]["peak_bytes"] / at["02_row_a_warp"]["peak_bytes"]
     return Conclusion(
-        f"At S = {s}, D = 128 the fused form takes {ratio:.0f} times less memory than stored scores, and "
-        "the steps go from "
-        f"{at['01_materialised']['tflops']:.1f} to {at[best]['tflops']:.0f} TFLOP/s ({best}).",
+        f"At S = {s}, D = 128 the fused form takes {ratio:.0f} times less memory than stored scores, and the steps go "
+        f"from {at['01_materialised']['tflops']:.1f} to {at[best]['tflops']:.0f} TFLOP/s ({best}).",
         ratio > 4 and at[best]["us"] < at["01_materialised"]["us"],
     )
 
@@ -155,12 +151,10 @@ def coalescing(rows: list[Row]) -> Conclusion:
 
     twice, most = us(2, 8) / us(1, 8), us(32, 8) / us(1, 8)
     return Conclusion(
-        f"With eight loads in flight a thread, stride 2 takes {twice:.2f} times as long as stride 1 and "
-        f"stride 32 {most:.1f} "
-        "times (documents, stride 2: 1.37x on a T4, 1.72x on a 4090). The documents' kernel, one load a "
-        "thread, shows "
-        f"{us(2, 1) / us(1, 1):.2f}x at this size: an empty kernel with its grid takes {us(0, 1):.0f} of "
-        f"its {us(1, 1):.0f} us.",
+        f"With eight loads in flight a thread, stride 2 takes {twice:.2f} times as long as stride 1 and stride 32 "
+        f"{most:.1f} times (documents, stride 2: 1.37x on a T4, 1.72x on a 4090). The documents' kernel, one load a "
+        f"thread, shows {us(2, 1) / us(1, 1):.2f}x at this size: an empty kernel with its grid takes {us(0, 1):.0f} "
+        f"of its {us(1, 1):.0f} us.",
         twice > 1.2 and most > 4,
     )
 
@@ -287,10 +281,9 @@ def fma(rows: list[Row]) -> Conclusion:
             "instead of three: reads of the register file do not bind it."
         )
     return Conclusion(
-        f"At 1024 threads an SM, 1 to 16 chains reach {', '.join(f'{x:.3f}' for x in full)} of the peak "
-        "(document: 0.63, 0.73, 0.89, "
-        f"0.94, 0.96), at 32 threads 1 to 8 chains {', '.join(f'{x:.3f}' for x in few)} (0.05, 0.09, 0.13, "
-        f"0.15). {limit}",
+        f"At 1024 threads an SM, 1 to 16 chains reach {', '.join(f'{x:.3f}' for x in full)} of the peak (document: "
+        f"0.63, 0.73, 0.89, 0.94, 0.96), at 32 threads 1 to 8 chains {', '.join(f'{x:.3f}' for x in few)} (0.05, "
+        f"0.09, 0.13, 0.15). {limit}",
         full[-1] > 1.2 * full[0] and few[-1] > 2 * few[0],
     )
 
@@ -424,8 +417,7 @@ def registers(rows: list[Row]) -> Conclusion:
     blocks = [need(rows, bound="memory", limit=r)["blocks"] for r in (31, 33, 40, 41, 64, 65, 128)]
     cliff = time("memory", 33) / time("memory", 31)
     return Conclusion(
-        f"31, 33, 40, 41, 64, 65 and 128 registers leave {', '.join(map(str, blocks))} blocks of 512 "
-        "threads an SM, "
+        f"31, 33, 40, 41, 64, 65 and 128 registers leave {', '.join(map(str, blocks))} blocks of 512 threads an SM, "
         + ("as the calculator says" if agree else "not what the calculator says")
         + f". Two registers more than 31 cost the memory-bound kernel {cliff - 1:.0%}, 128 of them "
         f"{time('memory', 128) / time('memory', 31):.1f} times the time; the arithmetic one, "
@@ -451,9 +443,8 @@ def roofline(rows: list[Row]) -> Conclusion:
     best, moved = max(r["tflops"] or 0 for r in sweep), max(r["gbps"] for r in sweep)
     knee = best * 1e3 / moved
     text = (
-        f"float: {moved:,.0f} GB/s at the left, {best:.1f} TFLOP/s at the right; the measured roofline "
-        f"bends at {knee:.0f} operations a "
-        "byte"
+        f"float: {moved:,.0f} GB/s at the left, {best:.1f} TFLOP/s at the right; the measured roofline bends at "
+        f"{knee:.0f} operations a byte"
     )
     double = [r for r in rows if r["dtype"] == "float64"]
     if double:

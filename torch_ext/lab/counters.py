@@ -44,13 +44,15 @@ UNITS = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
 Call = Callable[[], torch.Tensor]
 
 
-def _float(n: int) -> torch.Tensor:
-    return torch.randn(n, device="cuda")
+def _on(op: str, *shapes: tuple[int, ...], **arguments: object) -> Callable[[], Call]:
+    """An op whose operands are made when it is prepared: random numbers of these shapes."""
 
+    def prepare() -> Call:
+        dtype = torch.bfloat16 if op == "attention" else torch.float32
+        operands = [torch.randn(shape, device="cuda").to(dtype) for shape in shapes]
+        return partial(getattr(lab, op), *operands, **arguments)
 
-def _copy(stride: int, loads: int) -> Call:
-    x = _float(1 << 24)
-    return lambda: lab.strided_copy(x, stride, 128, loads)
+    return prepare
 
 
 def _parity(branch: bool) -> Call:
@@ -58,65 +60,38 @@ def _parity(branch: bool) -> Call:
     return lambda: lab.parity(x, branch)
 
 
-def _add(variant: str) -> Call:
-    a, b = _float(1 << 20), _float(1 << 20)
-    return lambda: lab.vector_add(a, b, variant)
-
-
-def _tiled(variant: str, tile: int) -> Call:
-    a, b = _float(1 << 20).view(1024, 1024), _float(1 << 20).view(1024, 1024)
-    return lambda: lab.tiled_matmul(a, b, variant, tile)
-
-
-def _sgemm(step: int) -> Call:
-    a, b = _float(1 << 20).view(1024, 1024), _float(1 << 20).view(1024, 1024)
-    return lambda: lab.sgemm(a, b, step=step)
-
-
-def _reduce(version: int) -> Call:
-    x = _float(1 << 24)
-    return lambda: lab.reduce_sum(x, version)
-
-
-def _transpose(variant: str) -> Call:
-    x = _float(1 << 24).view(4096, 4096)
-    return lambda: lab.transpose(x, variant)
-
-
-def _attend(step: int, size: int) -> Call:
-    query, key, value = (_float(1 << 24).bfloat16().view(16, 1024 // size, 1024, size) for _ in range(3))
-    return lambda: lab.attention(query, key, value, step=step)
-
+ARRAY, SMALL, SQUARE = (1 << 24,), (1 << 20,), (1024, 1024)
+_copy = partial(_on, "strided_copy", ARRAY)
+_add = partial(_on, "vector_add", SMALL, SMALL)
+_tiled = partial(_on, "tiled_matmul", SQUARE, SQUARE)
+_sgemm = partial(_on, "sgemm", SQUARE, SQUARE)
+_reduce = partial(_on, "reduce_sum", ARRAY)
+_transpose = partial(_on, "transpose", (4096, 4096))
 
 # name -> (how to prepare the call, what the documents say of its counters)
 PREPARED: dict[str, tuple[Callable[[], Call], str]] = {
-    "copy_stride_1": (lambda: _copy(1, 1), "T4: DRAM 82 %, L1 37 %, 325,426 cycles"),
-    "copy_stride_2": (lambda: _copy(2, 1), "T4: DRAM 90 %, L1 30 %, 444,595 cycles"),
-    "parity_branch": (lambda: _parity(True), "98,304 branch instructions, none divergent"),
-    "parity_arithmetic": (lambda: _parity(False), "65,536 branch instructions, none divergent"),
-    "add_plain": (lambda: _add("plain"), "4090: DRAM 77 %, 24,774 cycles"),
-    "add_privatised": (lambda: _add("privatised"), "4090: DRAM 81 %, 28,775 cycles"),
-    "add_coarsened2": (lambda: _add("coarsened2"), ""),
-    "add_vector2": (lambda: _add("vector2"), ""),
-    "tiled_naive": (lambda: _tiled("naive", 8), ""),
-    "tiled_fixed_8": (lambda: _tiled("fixed", 8), "loads fall by the tile's side"),
-    "tiled_fixed_16": (lambda: _tiled("fixed", 16), "loads fall by the tile's side"),
-    "tiled_fixed_32": (lambda: _tiled("fixed", 32), "loads fall by the tile's side"),
-    "tiled_conflicting": (lambda: _tiled("conflicting", 32), "bank conflicts"),
-    "tiled_padded": (lambda: _tiled("padded", 32), "no bank conflicts"),
-    "sgemm_01": (lambda: _sgemm(1), "many sectors a request"),
-    "sgemm_02": (lambda: _sgemm(2), "few"),
-    "sgemm_07": (lambda: _sgemm(7), "bank conflicts"),
-    "sgemm_07a": (lambda: _sgemm(8), "no bank conflicts"),
-    "reduction_v0": (lambda: _reduce(0), "divergent"),
-    "reduction_v1": (lambda: _reduce(1), "bank conflicts"),
-    "reduction_v2": (lambda: _reduce(2), "no bank conflicts"),
-    "transpose_naive": (lambda: _transpose("naive"), ""),
-    "transpose_tiled": (lambda: _transpose("tiled"), ""),
-    "transpose_padded": (lambda: _transpose("padded"), ""),
-    "transpose_swizzled": (lambda: _transpose("swizzled"), ""),
+    "copy_stride_1": (_copy(stride=1), "T4: DRAM 82 %, L1 37 %, 325,426 cycles"),
+    "copy_stride_2": (_copy(stride=2), "T4: DRAM 90 %, L1 30 %, 444,595 cycles"),
+    "parity_branch": (partial(_parity, True), "98,304 branch instructions, none divergent"),
+    "parity_arithmetic": (partial(_parity, False), "65,536 branch instructions, none divergent"),
+    "add_plain": (_add(variant="plain"), "4090: DRAM 77 %, 24,774 cycles"),
+    "add_privatised": (_add(variant="privatised"), "4090: DRAM 81 %, 28,775 cycles"),
+    "add_coarsened2": (_add(variant="coarsened2"), ""),
+    "add_vector2": (_add(variant="vector2"), ""),
+    "tiled_naive": (_tiled(variant="naive", tile=8), ""),
+    **{f"tiled_fixed_{n}": (_tiled(variant="fixed", tile=n), "loads fall by the tile's side") for n in (8, 16, 32)},
+    "tiled_conflicting": (_tiled(variant="conflicting"), "bank conflicts"),
+    "tiled_padded": (_tiled(variant="padded"), "no bank conflicts"),
+    "sgemm_01": (_sgemm(step=1), "many sectors a request"),
+    "sgemm_02": (_sgemm(step=2), "few"),
+    "sgemm_07": (_sgemm(step=7), "bank conflicts"),
+    "sgemm_07a": (_sgemm(step=8), "no bank conflicts"),
+    "reduction_v0": (_reduce(version=0), "divergent"),
+    "reduction_v1": (_reduce(version=1), "bank conflicts"),
+    "reduction_v2": (_reduce(version=2), "no bank conflicts"),
+    **{f"transpose_{name}": (_transpose(variant=name), "") for name in ("naive", "tiled", "padded", "swizzled")},
     **{
-        f"attention_{step:02}_d{size}": (partial(_attend, step, size), "")
+        f"attention_{step:02}_d{size}": (_on("attention", *[(16, 1024 // size, 1024, size)] * 3, step=step), "")
         for step, size in itertools.product((5, 6, 7), (128, 64))
     },
 }

@@ -26,25 +26,15 @@ from torch_ext.lab.exercise_table import EXERCISES, PREDICTION, REDUCTION, Exerc
 
 SKELETONS = Path(__file__).with_name("exercises")
 EMULATOR = Path(experiments.PACKAGES) / "tests" / "emulation" / "build.py"
+# --expt-relaxed-constexpr: for a lambda that the occupancy API calls
+FLAGS = ("-shared", "-Xcompiler", "-fPIC", "-O3", "-std=c++17", "--expt-relaxed-constexpr")
 Kernel = Callable[..., torch.Tensor]
 
 
 def command(source: Path, library: Path, architecture: str) -> list[str]:
     """How an exercise is compiled."""
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    return [
-        nvcc,
-        "-shared",
-        "-Xcompiler",
-        "-fPIC",
-        "-O3",
-        "-std=c++17",
-        "--expt-relaxed-constexpr",  # for a lambda that the occupancy API calls
-        f"-arch={architecture}",
-        str(source),
-        "-o",
-        str(library),
-    ]
+    return [nvcc, *FLAGS, f"-arch={architecture}", str(source), "-o", str(library)]
 
 
 def build(source: Path, architecture: str | None) -> ctypes.CDLL:

@@ -1,13 +1,16 @@
 """What the lab's experiments have in common: how one is named, run, concluded and drawn."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch_ext.lab.measure import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+Measure = Callable[[list[int], float], Iterator[Row]]
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,8 @@ class Conclusion:
 class Experiment:
     """One experiment, or one ladder."""
 
-    name: str
-    """As ``--only`` takes it; its rows go to ``lab_<name>.json``."""
+    measure: Measure
+    """(sizes, seconds a row) -> rows; each result is checked before it is timed."""
     title: str
     shows: str
     """What one should see, in a sentence."""
@@ -32,16 +35,19 @@ class Experiment:
     """Documents that it is from, by the names of their pages in docs/lab."""
     sources: tuple[str, ...]
     """Folders whose kernels its figures depend on."""
-    measure: Callable[[list[int], float], Iterator[Row]]
-    """(sizes, seconds a row) -> rows; each result is checked before it is timed."""
     size: str
     """What a size is."""
     sizes: tuple[int, ...]
     quick: tuple[int, ...]
-    conclude: Callable[[list[Row]], Conclusion]
-    plot: Callable[[list[Row], "Figure"], None] | None = None
-    steps: tuple[str, ...] = ()
+    steps: Iterable[str] = ()
     """The contenders of a ladder, in order."""
+    conclude: Callable[[list[Row]], Conclusion] = field(kw_only=True)
+    plot: Callable[[list[Row], "Figure"], None] | None = field(kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """As ``--only`` takes it; its rows go to ``lab_<name>.json``."""
+        return self.measure.__name__
 
     @property
     def op(self) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from torch_ext import device
-from torch_ext.lab.measure import Row, amount, close, exact, randn, require, row, time_us, times_us
+from torch_ext.lab.measure import Row, amount, close, exact, randn, require, row, share, time_us, times_us
 
 lab = torch.ops.xgemm_lab
 PACKAGES = str(Path(__file__).resolve().parents[2])  # the folder of torch_ext
@@ -52,10 +52,7 @@ def divergence(sizes: list[int], budget: float) -> Iterator[Row]:
         ("branch", True, "T4 74 us, 4090 32 us, at the first launch"),
         ("arithmetic", False, "T4 25 us, 4090 108 us, at the first launch"),
     ):
-
-        def call(branch: bool = branch) -> torch.Tensor:
-            return lab.parity(x, branch)
-
+        call = partial(lab.parity, x, branch)
         exact(call, expected, f"parity by {name}")
         timing = time_us(call, budget)
         yield row(
@@ -66,10 +63,7 @@ def divergence(sizes: list[int], budget: float) -> Iterator[Row]:
     for count in (1, 2, 4, 8, 16, 32):
         for per_lane in (True, False):
             chosen = ((index if per_lane else index // 32) % count).double()
-
-            def call(count: int = count, per_lane: bool = per_lane) -> torch.Tensor:
-                return lab.paths(y, count, per_lane)
-
+            call = partial(lab.paths, y, count, per_lane)
             # 256 halvings forget x: the result is the fixed point 2 b of y <- y / 2 + b.
             error = close(call, 2 * chosen, 2 * chosen + 1, 4, f"paths {count} {per_lane}")
             yield row(
@@ -175,10 +169,7 @@ def privatisation(sizes: list[int], budget: float) -> Iterator[Row]:
         values = torch.randint(0, bins, (n,), dtype=torch.int32, device="cuda")
         expected = torch.bincount(values, minlength=bins).int()
         for name, private in (("global atomics", False), ("privatised", True)):
-
-            def call(bins: int = bins, private: bool = private, values: torch.Tensor = values) -> torch.Tensor:
-                return lab.histogram(values, bins, private)
-
+            call = partial(lab.histogram, values, bins, private)
             exact(call, expected, f"histogram {name}")
             yield row(
                 f"histogram {bins} bins", name, time_us(call, budget), shape={"n": n}, dtype="int32", bytes_moved=4 * n
@@ -201,12 +192,7 @@ def fma(sizes: list[int], budget: float) -> Iterator[Row]:
         x = randn(gpu.multiprocessors * threads)
         for chains, unroll, registers in variants:
             factors = three if registers == 3 else two
-
-            def call(
-                factors: torch.Tensor = factors, shape: tuple = (threads, chains, iterations, unroll, registers), x=x
-            ) -> torch.Tensor:
-                return lab.fma_chains(x, factors, *shape)
-
+            call = partial(lab.fma_chains, x, factors, threads, chains, iterations, unroll, registers)
             # Every chain forgets its start and arrives at the fixed point of y <- y / 2 + c: 2 c.
             fixed = torch.full_like(x, 2.0 * factors[1].item() * chains, dtype=torch.float64)
             error = close(call, fixed, fixed, 4, f"{chains} chains of FMAs")
@@ -226,7 +212,7 @@ def fma(sizes: list[int], budget: float) -> Iterator[Row]:
                 },
                 flops=flops,
                 error=error,
-                of_peak=round(flops / timing[0] * 1e6 / gpu.fp32_flops, 4) if gpu.fp32_flops else None,
+                of_peak=share(flops, timing, gpu.fp32_flops),
                 document=f"{document:.2f} of peak (M2090)" if document else None,
             )
 
@@ -241,10 +227,7 @@ def scheduling(sizes: list[int], budget: float) -> Iterator[Row]:
     anything = torch.empty(1, device="cuda")
     for block in BLOCKS:
         threads = math.prod(block)
-
-        def call(block: tuple[int, ...] = block) -> torch.Tensor:
-            return lab.who_am_i(anything, 3, *block)
-
+        call = partial(lab.who_am_i, anything, 3, *block)
         thread = torch.arange(threads)
         seen = call().cpu()
         what = f"warps of a block of {' x '.join(map(str, block))}"
@@ -318,10 +301,7 @@ def registers(sizes: list[int], budget: float) -> Iterator[Row]:
         iterations = 0 if bound == "memory" else 512
         fixed = torch.full_like(x, 2, dtype=torch.float64)
         for count in REGISTERS:
-
-            def call(count: int = count, bound: str = bound, iterations: int = iterations, x=x) -> torch.Tensor:
-                return lab.register_bound(x, count, bound, iterations)
-
+            call = partial(lab.register_bound, x, count, bound, iterations)
             if bound == "memory":
                 exact(call, x, f"copy with {count} registers")
             else:

@@ -3,12 +3,13 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 
 from torch_ext.device import floor_seconds, limits
 from torch_ext.lab.experiments import resources
-from torch_ext.lab.measure import Row, amount, errors, require, row, time_us
+from torch_ext.lab.measure import Row, amount, errors, floor_us, mm, product, require, row, time_us
 
 lab = torch.ops.xgemm_lab
 
@@ -97,8 +98,7 @@ def sgemm(sizes: list[int], budget_s: float) -> Iterator[Row]:
     gpu = limits()
     for n in sizes:
         a, b = torch.randn(n, n, device="cuda"), torch.randn(n, n, device="cuda")
-        reference = a.double() @ b.double()
-        scale = a.double().abs() @ b.double().abs()
+        reference, scale = product(a, b)
         flops, moved = 2 * n**3, 12 * n * n
         floor = floor_seconds(flops, moved, gpu.fp32_flops, gpu.bandwidth) * 1e6 if gpu.fp32_flops else None
         for step, elsewhere in SGEMM_STEPS.items():
@@ -134,8 +134,7 @@ def tensor(sizes: list[int], budget_s: float) -> Iterator[Row]:
     peak = limits().tensor_flops
     for n in sizes:
         a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-        reference = a.double() @ b.double().mT
-        scale = a.double().abs() @ b.double().abs().mT
+        reference, scale = product(a, b.mT)
         for step in TENSOR_STEPS:
             if TENSOR_KERNELS.get(step, 0) >= 11 and not hopper:
                 continue
@@ -159,16 +158,8 @@ def tensor(sizes: list[int], budget_s: float) -> Iterator[Row]:
 
 
 def fp32_call(variant: str, a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
-    def cublas(tf32: bool) -> torch.Tensor:
-        before = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        try:
-            return torch.mm(a, b.mT)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = before
-
     if variant in ("cublas", "cublas_tf32"):
-        return lambda: cublas(variant == "cublas_tf32")
+        return partial(mm, a, b.mT, tf32=variant == "cublas_tf32")
     if variant == "cublas_bf16":
         low = a.bfloat16(), b.bfloat16().mT
         return lambda: torch.mm(*low)
@@ -192,8 +183,7 @@ def fp32(sizes: list[int], budget_s: float) -> Iterator[Row]:
         return
     for n in sizes:
         a, b = (torch.randn(n, n, device="cuda") * torch.exp2(-8 * torch.rand(n, 1, device="cuda")) for _ in range(2))
-        reference = a.double() @ b.double().mT
-        scale = a.double().abs() @ b.double().abs().mT
+        reference, scale = product(a, b.mT)
         for variant in FP32_VARIANTS:
             call = fp32_call(variant, a, b)
             c = call()
@@ -241,18 +231,16 @@ def reduction(sizes: list[int], budget_s: float) -> Iterator[Row]:
             for version, document in REDUCTION_VERSIONS.items():
                 call = reduction_call(version, x)
                 result = call()
+                worst = 0.0
                 if version == "copy":
                     require(torch.equal(result.view(dtype), x), "copy")
-                    error = {"fro": 0.0, "max": 0.0}
                 elif dtype == torch.float32:
                     worst = ((result.double() - reference).abs() / scale).item()
                     require(
                         worst <= reduction_bound(n), f"reduction {version} at n = {n} (error {worst:.1e} of sum |x|)"
                     )
-                    error = {"fro": worst, "max": worst}
                 else:
                     require(bool(result == reference), f"reduction {version} of int32 at n = {n}")
-                    error = {"fro": 0.0, "max": 0.0}
                 same = n == 1 << 24 and dtype == torch.int32  # the document's set-up
                 figure = f"{document[0]:g} GB/s" + f", {document[1]:g}x" * (version[0] == "v") if document else None
                 moved = (8 if version == "copy" else 4) * n
@@ -263,8 +251,8 @@ def reduction(sizes: list[int], budget_s: float) -> Iterator[Row]:
                     shape={"n": n},
                     dtype=str(dtype).removeprefix("torch."),
                     bytes_moved=moved,
-                    floor_us=moved / gpu.bandwidth * 1e6 if gpu.bandwidth else None,
-                    error=error,
+                    floor_us=floor_us(moved, gpu.bandwidth),
+                    error={"fro": worst, "max": worst},
                     document=figure if same else None,
                     **(resources(f"reduction {version}") if version[0] == "v" else {}),
                 )
@@ -274,10 +262,7 @@ def reduction_grid(sizes: list[int], budget_s: float) -> Iterator[Row]:
     """v6 over blocks an SM, with two and with eight loads in flight a thread; `sizes`: elements."""
     for n, loads, blocks in itertools.product(sizes, (2, 8), (1, 2, 4, 8, 16, 32)):
         x = torch.randn(n, device="cuda")
-
-        def call(loads: int = loads, blocks: int = blocks, x: torch.Tensor = x) -> torch.Tensor:
-            return lab.reduce_sum(x, 6, loads, blocks)
-
+        call = partial(lab.reduce_sum, x, 6, loads, blocks)
         worst = ((call().double() - x.sum(dtype=torch.float64)).abs() / x.abs().sum(dtype=torch.float64)).item()
         require(worst <= 16 * reduction_bound(n), f"v6 with {loads} loads, {blocks} blocks (error {worst:.1e})")
         yield row(
@@ -313,7 +298,7 @@ def transpose(sizes: list[int], budget_s: float) -> Iterator[Row]:
                 time_us(call, budget_s),
                 shape={"n": n},
                 bytes_moved=8 * n * n,
-                floor_us=8 * n * n / gpu.bandwidth * 1e6 if gpu.bandwidth else None,
+                floor_us=floor_us(8 * n * n, gpu.bandwidth),
                 error={"fro": 0.0, "max": 0.0},
                 **(resources(f"transpose {step}") if step[0] == "0" else {}),
             )
@@ -352,7 +337,7 @@ def softmax(sizes: list[int], budget_s: float) -> Iterator[Row]:
                 time_us(call, budget_s),
                 shape={"rows": rows, "cols": cols},
                 bytes_moved=8 * rows * cols,
-                floor_us=8 * rows * cols / gpu.bandwidth * 1e6 if gpu.bandwidth else None,
+                floor_us=floor_us(8 * rows * cols, gpu.bandwidth),
                 error=errors(y, reference),
                 accesses=accesses,
                 **(resources(f"softmax {variant}") if accesses else {}),

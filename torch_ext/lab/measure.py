@@ -138,6 +138,31 @@ def row(
     }
 
 
+def share(work: float, timing: tuple[float, tuple[float, float]], peak: float) -> float | None:
+    """The rate of a call's operations or bytes over a peak rate; None where that is not known."""
+    return round(work / timing[0] * 1e6 / peak, 4) if peak else None
+
+
+def floor_us(bytes_moved: float, bandwidth: float) -> float | None:
+    """The time of a call's bytes at the peak bandwidth; None where that is not known."""
+    return bytes_moved / bandwidth * 1e6 if bandwidth else None
+
+
+def mm(a: torch.Tensor, b: torch.Tensor, *, tf32: bool) -> torch.Tensor:
+    """torch.mm with or without TF32, whatever is set."""
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.allow_tf32, tf32
+    try:
+        return torch.mm(a, b)
+    finally:
+        matmul.allow_tf32 = before
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A B and |A||B| in float64: a reference, and what its errors are measured against."""
+    return a.double() @ b.double(), a.double().abs() @ b.double().abs()
+
+
 def peak_bytes(call: Callable[[], object]) -> int:
     """Device memory that a call takes on top of what is allocated, its result included."""
     torch.cuda.synchronize()

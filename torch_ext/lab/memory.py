@@ -6,12 +6,13 @@ Each function yields the rows of one experiment, as in experiments.py. See docs/
 import itertools
 import statistics
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
 from torch_ext import device
 from torch_ext.lab.experiments import attributes
-from torch_ext.lab.measure import Call, Row, close, exact, randn, require, row, time_us
+from torch_ext.lab.measure import Call, Row, close, exact, randn, require, row, share, time_us
 
 lab = torch.ops.xgemm_lab
 
@@ -31,10 +32,7 @@ def coalescing(sizes: list[int], budget: float) -> Iterator[Row]:
     x = randn(n)
     best = lab.best_block_size(x)[0].item()
     for stride, threads in ((1, 128), (2, 128), (1, best)):
-
-        def call(stride: int = stride, threads: int = threads) -> torch.Tensor:
-            return lab.strided_copy(x, stride, threads)
-
+        call = partial(lab.strided_copy, x, stride, threads)
         exact(call, strided(x, stride), f"copy of stride {stride}")
         document = documents[stride] if threads == 128 else "4090 118.7 us (block 768)"
         yield row(
@@ -52,17 +50,11 @@ def coalescing(sizes: list[int], budget: float) -> Iterator[Row]:
             case = f"{loads} load{'s' * (loads > 1)} a thread, block {threads}"
             shape = {"n": n, "threads": threads, "loads": loads}
             blocks = -(-n // (threads * loads))
-
-            def nothing(threads: int = threads, loads: int = loads, x: torch.Tensor = x) -> torch.Tensor:
-                return lab.empty_launch(x[: -(-x.numel() // loads)], threads)
-
+            nothing = partial(lab.empty_launch, x[: -(-n // loads)], threads)
             require(nothing().tolist() == [blocks, threads], "grid of the empty kernel")
             yield row(case, "empty kernel", time_us(nothing, budget), shape=shape | {"stride": 0, "blocks": blocks})
             for stride in STRIDES:
-
-                def call(stride: int = stride, threads: int = threads, loads: int = loads, x: torch.Tensor = x):
-                    return lab.strided_copy(x, stride, threads, loads)
-
+                call = partial(lab.strided_copy, x, stride, threads, loads)
                 exact(call, expected[stride], f"copy of stride {stride}, {loads} loads")
                 yield row(
                     case,
@@ -89,10 +81,7 @@ def copy(sizes: list[int], budget: float) -> Iterator[Row]:
             registers = attributes(f"copy {loads}x{width}")["registers"]
             resident = device.occupancy(gpu, threads, registers)
             blocks = 1 if grid == "one_per_sm" else resident.blocks
-
-            def call(shape: tuple = (threads, loads, width, grid), x: torch.Tensor = x) -> torch.Tensor:
-                return lab.concurrent_copy(x, *shape)
-
+            call = partial(lab.concurrent_copy, x, threads, loads, width, grid)
             exact(call, x, f"copy of {loads} x {width}")
             timing = time_us(call, budget / 2)
             document = documents[loads, width] if grid == "full" and threads == 32 else None
@@ -102,7 +91,7 @@ def copy(sizes: list[int], budget: float) -> Iterator[Row]:
                 timing,
                 shape={"n": n, "grid": grid, "threads": threads, "loads": loads, "width": width},
                 bytes_moved=8 * n,
-                of_peak=round(8 * n / timing[0] * 1e6 / gpu.bandwidth, 4) if gpu.bandwidth else None,
+                of_peak=share(8 * n, timing, gpu.bandwidth),
                 registers=registers,
                 occupancy=round(blocks * threads / gpu.threads, 4),
                 in_flight=blocks * threads * loads * width * 4,
@@ -130,10 +119,7 @@ def bandwidth(sizes: list[int], budget: float) -> Iterator[Row]:
 
     steps, chains, factors = 1 << 16, 16, torch.tensor([0.5, 1.0], device="cuda")
     x = randn(gpu.multiprocessors * 1024)
-
-    def multiply() -> torch.Tensor:
-        return lab.fma_chains(x, factors, 1024, chains, steps, 64)
-
+    multiply = partial(lab.fma_chains, x, factors, 1024, chains, steps, 64)
     fixed = torch.full_like(x, 2.0 * chains, dtype=torch.float64)  # y <- y / 2 + 1 forgets its start
     close(multiply, fixed, fixed, 4, "chains of multiply-adds")
     yield measured("registers", x.numel(), multiply, 16 * steps * chains * x.numel(), "8.1 TB/s in, 2.7 out (GF100)")
@@ -147,10 +133,7 @@ def bandwidth(sizes: list[int], budget: float) -> Iterator[Row]:
     ]
     for level, name, n, repeats in cases:
         y = torch.randint(-8, 8, (n,), device="cuda").float()  # sums of whole numbers: exact
-
-        def read(name: str = name, y: torch.Tensor = y, repeats: int = repeats) -> torch.Tensor:
-            return lab.read_rate(y, name, grids[name], repeats)
-
+        read = partial(lab.read_rate, y, name, grids[name], repeats)
         require(read().double().sum() == repeats * y.double().sum(), f"sum of what is read from {level}")
         yield measured(level, n, read, 4 * repeats * n, documents.get(level))
 

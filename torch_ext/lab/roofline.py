@@ -6,12 +6,13 @@ Rows as in experiments.py. See docs/lab_roofline.md.
 import ctypes
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 
 from torch_ext import device
 from torch_ext.lab.experiments import window_reference
-from torch_ext.lab.measure import Call, Row, close, exact, randn, require, row, time_us
+from torch_ext.lab.measure import Call, Row, close, exact, product, randn, require, row, time_us
 
 lab = torch.ops.xgemm_lab
 
@@ -35,34 +36,31 @@ def roofline(sizes: list[int], budget: float) -> Iterator[Row]:
     """
     gpu = device.limits()
     peaks = {torch.float32: gpu.fp32_flops, torch.float64: gpu.fp64_flops}
-    with Energy() as energy:
-        for n, dtype in itertools.product(sizes, (torch.float32, torch.float64)):
-            size = torch.finfo(dtype).bits // 8
-            x = torch.randn(n * 4 // size, device="cuda", dtype=dtype)
-            for steps in STEPS:
-
-                def call(steps: int = steps, x: torch.Tensor = x) -> torch.Tensor:
-                    return lab.intensity(x, steps)
-
-                difference = (call().double() - alternated(x, steps)).abs()
-                allowed = (8 + steps) * torch.finfo(dtype).eps * (x.abs() + 2)
-                require(bool((difference <= allowed).all()), f"intensity {steps}")
-                flops, moved = 2 * steps * x.numel(), 2 * size * x.numel()
-                timing = time_us(call, budget)
-                attainable = min(peaks[dtype], flops / moved * gpu.bandwidth)
-                yield row(
-                    f"{str(dtype).removeprefix('torch.')}, {moved >> 20} MiB",
-                    f"{steps} steps",
-                    timing,
-                    shape={"n": x.numel(), "steps": steps},
-                    dtype=str(dtype).removeprefix("torch."),
-                    flops=flops,
-                    bytes_moved=moved,
-                    intensity=flops / moved,
-                    attainable_tflops=round(attainable * 1e-12, 4) if steps else None,
-                    joules=energy.of(call, timing[0]),
-                )
-        yield from _marks(sizes[0], budget)
+    read = energy_counter()
+    for n, dtype in itertools.product(sizes, (torch.float32, torch.float64)):
+        size = torch.finfo(dtype).bits // 8
+        x = torch.randn(n * 4 // size, device="cuda", dtype=dtype)
+        for steps in STEPS:
+            call = partial(lab.intensity, x, steps)
+            difference = (call().double() - alternated(x, steps)).abs()
+            allowed = (8 + steps) * torch.finfo(dtype).eps * (x.abs() + 2)
+            require(bool((difference <= allowed).all()), f"intensity {steps}")
+            flops, moved = 2 * steps * x.numel(), 2 * size * x.numel()
+            timing = time_us(call, budget)
+            attainable = min(peaks[dtype], flops / moved * gpu.bandwidth)
+            yield row(
+                f"{str(dtype).removeprefix('torch.')}, {moved >> 20} MiB",
+                f"{steps} steps",
+                timing,
+                shape={"n": x.numel(), "steps": steps},
+                dtype=str(dtype).removeprefix("torch."),
+                flops=flops,
+                bytes_moved=moved,
+                intensity=flops / moved,
+                attainable_tflops=round(attainable * 1e-12, 4) if steps else None,
+                joules=joules(read, call, timing[0]),
+            )
+    yield from _marks(sizes[0], budget)
 
 
 MARKED = 4096  # n of the products that are marked on the roofline, rows of the softmax
@@ -72,19 +70,16 @@ def _marks(n: int, budget: float) -> Iterator[Row]:
     """Kernels of the ladders to be marked on the roofline: operations and bytes by their floors."""
     x, y = randn(n), randn(MARKED, n // MARKED)
     a, b = randn(MARKED, MARKED), randn(MARKED, MARKED)
-    product, bytes_of_product = 2 * MARKED**3, 12 * MARKED**2
+    operations, moved = 2 * MARKED**3, 12 * MARKED**2
     calls: list[tuple[str, Call, int, int]] = [
         ("copy", lambda: lab.concurrent_copy(x, 1024, 1, 4, "full"), 0, 8 * n),
         ("reduction v7", lambda: lab.reduce_sum(x, 7), n - 1, 4 * n),
         ("window sum 5", lambda: lab.window_sum(x, 5, True), 4 * n, 8 * n),  # a stencil
         ("softmax online4", lambda: lab.softmax(y, "online4"), 5 * n, 8 * n),  # maximum, difference, exp, sum, product
-        *(
-            (f"SGEMM {step:02}", lambda step=step: lab.sgemm(a, b, step=step), product, bytes_of_product)
-            for step in range(1, 8)
-        ),
-        ("SGEMM 08", lambda: torch.ops.xgemm.matmul(a, b, precision="ieee"), product, bytes_of_product),
+        *((f"SGEMM {step:02}", partial(lab.sgemm, a, b, step=step), operations, moved) for step in range(1, 8)),
+        ("SGEMM 08", lambda: torch.ops.xgemm.matmul(a, b, precision="ieee"), operations, moved),
     ]
-    expected, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    expected, scale = product(a, b)
     for name, call, flops, moved in calls:
         if name.startswith("SGEMM"):
             close(call, expected, scale, 2 * MARKED**0.5 + 8, name)
@@ -108,47 +103,41 @@ def _marks(n: int, budget: float) -> Iterator[Row]:
         )
 
 
-class Energy:
-    """The GPU's energy counter by NVML; measures nothing where there is none."""
+SECONDS = 0.4  # of work a measurement, after a quarter of that: the energy counter moves every 20 to 100 ms
 
-    SECONDS = 0.4  # of work a measurement, after a quarter of that: the counter moves every 20 to 100 ms
 
-    def __init__(self) -> None:
-        self._read: Callable[[], float] | None = None
-
-    def __enter__(self) -> "Energy":
-        try:
-            nvml = ctypes.CDLL("libnvidia-ml.so.1")
-            handle, millijoules = ctypes.c_void_p(), ctypes.c_ulonglong()
-            uuid = f"GPU-{torch.cuda.get_device_properties().uuid}".encode()
-            if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(handle)):
-                return self
-
-            def read() -> float:
-                torch.cuda.synchronize()
-                nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules))
-                return millijoules.value / 1e3
-
-            if nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules)) == 0:
-                self._read = read
-        except (OSError, AttributeError):
-            pass
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._read = None
-
-    def of(self, call: Call, us: float) -> float | None:
-        """Joules of a call that takes `us`, from many of them."""
-        if self._read is None:
+def energy_counter() -> Callable[[], float] | None:
+    """What reads the GPU's energy counter, in joules, by NVML; None where there is none."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        handle, millijoules = ctypes.c_void_p(), ctypes.c_ulonglong()
+        uuid = f"GPU-{torch.cuda.get_device_properties().uuid}".encode()
+        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(handle)):
             return None
-        count = max(1, round(self.SECONDS / us * 1e6))
-        for _ in range(count // 4):  # the counter lags behind, and the GPU comes from rest
-            call()
-        before = self._read()
-        for _ in range(count):
-            call()
-        return (self._read() - before) / count
+        if nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules)):
+            return None
+    except (OSError, AttributeError):
+        return None
+
+    def read() -> float:
+        torch.cuda.synchronize()
+        nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules))
+        return millijoules.value / 1e3
+
+    return read
+
+
+def joules(read: Callable[[], float] | None, call: Call, us: float) -> float | None:
+    """The energy of a call that takes `us`, from many of them."""
+    if read is None:
+        return None
+    count = max(1, round(SECONDS / us * 1e6))
+    for _ in range(count // 4):  # the counter lags behind, and the GPU comes from rest
+        call()
+    before = read()
+    for _ in range(count):
+        call()
+    return (read() - before) / count
 
 
 def fit_energy(rows: list[Row]) -> tuple[float, float, float, float] | None:

@@ -5,12 +5,13 @@ Each function yields the rows of one experiment, as in experiments.py. See docs/
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
 from torch_ext import device
 from torch_ext.lab.experiments import attributes
-from torch_ext.lab.measure import Call, Row, close, errors, randn, require, row, time_us
+from torch_ext.lab.measure import Call, Row, close, errors, mm, product, randn, require, row, time_us
 
 lab = torch.ops.xgemm_lab
 
@@ -53,12 +54,8 @@ def tiling(sizes: list[int], budget: float) -> Iterator[Row]:
     ]
     for size, variant, tile, remark in cases:
         a, b = randn(size, size), randn(size, size)
-        reference, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
-
-        def call(variant: str = variant, tile: int = tile, a: torch.Tensor = a, b: torch.Tensor = b) -> torch.Tensor:
-            return lab.tiled_matmul(a, b, variant, tile)
-
-        error = close(call, reference, scale, 2 * size**0.5 + 8, f"tiled_matmul {variant} {tile}")
+        call = partial(lab.tiled_matmul, a, b, variant, tile)
+        error = close(call, *product(a, b), 2 * size**0.5 + 8, f"tiled_matmul {variant} {tile}")
         yield row(
             f"lab 6, {size}x{size}",
             f"{variant} {tile}",
@@ -70,13 +67,10 @@ def tiling(sizes: list[int], budget: float) -> Iterator[Row]:
             remark=remark,
         )
     a, b = randn(n, n), randn(n, n)
-    loop, reference, scale = in_order(a, b), a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    loop, references = in_order(a, b), product(a, b)
     for variant in ("fixed", "uncontracted"):
-
-        def multiply(variant: str = variant) -> torch.Tensor:
-            return lab.tiled_matmul(a, b, variant, 32)
-
-        error = close(multiply, reference, scale, 2 * n**0.5 + 8, f"tiled_matmul {variant}")
+        multiply = partial(lab.tiled_matmul, a, b, variant, 32)
+        error = close(multiply, *references, 2 * n**0.5 + 8, f"tiled_matmul {variant}")
         difference = (multiply() - loop).abs()
         differs, worst = (difference > 0).double().mean().item(), difference.max().item()
         require(variant == "fixed" or differs == 0, "product without contraction against a loop in the order of k")
@@ -113,16 +107,7 @@ def _product(name: str, a: torch.Tensor, b: torch.Tensor, library: bool) -> Call
         return lambda: torch.ops.xgemm.matmul(a, b, precision=precision)
     if name == "int8":
         return lambda: torch._int_mm(a, b)
-
-    def multiply() -> torch.Tensor:
-        before = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
-        try:
-            return torch.mm(a, b)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = before
-
-    return multiply
+    return partial(mm, a, b, tf32=name == "tf32")
 
 
 def padding(sizes: list[int], budget: float) -> Iterator[Row]:
@@ -142,7 +127,7 @@ def padding(sizes: list[int], budget: float) -> Iterator[Row]:
         calls = {"torch": _product(name, a, b, False)}
         calls |= {} if whole else {"library": _product(name, a, b, True)}
         calls |= {f"torch, k padded to {unit}": _product(name, *wide, False)} if more else {}
-        reference, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+        reference, scale = product(a, b)
         roundings = {"float16": 2**-10, "tf32": 2**-9, "float64": k * 2**-52, "int8": 0.0}[name]
         for contender, call in calls.items():
             try:
@@ -176,9 +161,9 @@ def quantisation(sizes: list[int], budget: float) -> Iterator[Row]:
     sms = device.limits().multiprocessors
     slots = sms * attributes("sgemm 07_warp_tile")["blocks"]
 
-    def one(case: str, name: str, m: int, n: int, k: int, call: Call, a: torch.Tensor, b: torch.Tensor, **more) -> Row:
-        reference, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
-        error = close(call, reference, scale, 2 * k**0.5 + 8, f"{name}, {case}")
+    def one(case: str, name: str, call: Call, a: torch.Tensor, b: torch.Tensor, **more) -> Row:
+        (m, k), n = a.shape, b.shape[1]
+        error = close(call, *product(a, b), 2 * k**0.5 + 8, f"{name}, {case}")
         shape = {"m": m, "n": n, "k": k}
         return row(case, name, time_us(call, budget), shape=shape, flops=2 * m * n * k, error=error, **more)
 
@@ -188,41 +173,22 @@ def quantisation(sizes: list[int], budget: float) -> Iterator[Row]:
         waves = sorted({*waves, *(i * slots + extra for i in (1, 2, 3, 4) for extra in (0, 1))})
         for tiles in waves:
             a, b = randn(TILE, k), randn(k, TILE * tiles)
-            yield one(
-                f"{tiles} tiles",
-                "07_warp_tile",
-                TILE,
-                TILE * tiles,
-                k,
-                lambda a=a, b=b: lab.sgemm(a, b, step=7),
-                a,
-                b,
-                tiles=tiles,
-                slots=slots,
-                predicted=round(device.wave_utilisation(tiles, slots), 4),
-            )
+            predicted = round(device.wave_utilisation(tiles, slots), 4)
+            call = partial(lab.sgemm, a, b, step=7)
+            yield one(f"{tiles} tiles", "07_warp_tile", call, a, b, tiles=tiles, slots=slots, predicted=predicted)
         for n in (t * TILE + extra for t in (8, 16) for extra in (-1, 0, 1)):
             a, b = randn(n, k), randn(k, n)
-            yield one(
-                f"m = n = {n}",
-                "07_warp_tile",
-                n,
-                n,
-                k,
-                lambda a=a, b=b: lab.sgemm(a, b, step=7),
-                a,
-                b,
-                predicted=round(device.tile_utilisation(n, n, TILE, TILE), 4),
-            )
+            predicted = round(device.tile_utilisation(n, n, TILE, TILE), 4)
+            yield one(f"m = n = {n}", "07_warp_tile", partial(lab.sgemm, a, b, step=7), a, b, predicted=predicted)
         for long in (k + rest for rest in (-64, 0, 1, 2, 4, 8, 64) if k + rest > 0):
             to = -(-long // 64) * 64
             a, b = randn(16 * TILE, long), randn(long, 16 * TILE)
             padded = torch.nn.functional.pad(a, (0, to - long)), torch.nn.functional.pad(b, (0, 0, 0, to - long))
             calls: dict[str, Call] = {
-                "07_warp_tile": lambda a=a, b=b: lab.sgemm(a, b, step=7),
-                "07_warp_tile, k padded to 64": lambda p=padded: lab.sgemm(*p, step=7),
-                "cublas": lambda a=a, b=b: torch.mm(a, b),
-                "cublas, k padded to 64": lambda p=padded: torch.mm(*p),
+                "07_warp_tile": partial(lab.sgemm, a, b, step=7),
+                "07_warp_tile, k padded to 64": partial(lab.sgemm, *padded, step=7),
+                "cublas": partial(torch.mm, a, b),
+                "cublas, k padded to 64": partial(torch.mm, *padded),
             }
             for name, call in calls.items():
-                yield one(f"k = {long}", name, 16 * TILE, 16 * TILE, long, call, a, b)
+                yield one(f"k = {long}", name, call, a, b)
