@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from benchmarks.common import Case, Options, cases_of, main
 from benchmarks.linear import layer
-from torch_ext.nn import ACTIVATIONS
+from torch_ext.functional._products import ACTIVATIONS
 
 OP = "gated_linear"
 SOURCES = ["csrc/device", "csrc/matmul"]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from benchmarks.common import Case, Contender, Options, cases_of, compiled, main, sum_tolerance
 from benchmarks.matmul import tf32
-from torch_ext.nn import ACTIVATIONS
+from torch_ext.functional._products import ACTIVATIONS
 
 OP = "linear"
 SOURCES = ["csrc/device", "csrc/matmul"]

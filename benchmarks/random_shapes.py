@@ -20,7 +20,7 @@ from benchmarks import attention, linear, matmul, softmax
 from benchmarks.common import Case, Contender, Options, machine, options_or_estimate, run_op, sum_tolerance
 from benchmarks.common.command import finish, show_notes
 from benchmarks.tables import RANDOM_SHAPES, random_tables
-from torch_ext.nn import ACTIVATIONS
+from torch_ext.functional._products import ACTIVATIONS
 
 OP = RANDOM_SHAPES
 SOURCES = ["csrc/attention", "csrc/device", "csrc/matmul", "csrc/reduce", "csrc/softmax"]

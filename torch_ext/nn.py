@@ -1,22 +1,12 @@
 """Modules on xgemm's operators, drop-in for torch's: same constructor, parameters and state_dict. Forward only."""
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from torch_ext import functional as F
 from torch_ext.functional._call import default_precision
+from torch_ext.functional._products import ACTIVATIONS
 from torch_ext.prepared import PreparedWeight
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {  # what each means by torch
-    "none": lambda x: x,
-    "relu": torch.nn.functional.relu,
-    "gelu": torch.nn.functional.gelu,
-    "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
-    "silu": torch.nn.functional.silu,
-}
 
 
 class Linear(torch.nn.Linear):

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 
 from torch_ext import _registered
 from torch_ext.autograd import DIFFERENTIABLE, check_forward_only
-from torch_ext.nn import ACTIVATIONS
+from torch_ext.functional._products import ACTIVATIONS
 
 _ops = torch.ops.xgemm
 _library = _registered.library(__name__)

@@ -1,5 +1,8 @@
 """Matrix products and what is fused with them."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -12,6 +15,14 @@ _gated_linear = torch.ops.xgemm.gated_linear.default
 _linear = torch.ops.xgemm.linear.default
 _linear_prepared = torch.ops.xgemm.linear_prepared.default
 _matmul = torch.ops.xgemm.matmul.default
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {  # what each means by torch
+    "none": lambda x: x,
+    "relu": torch.nn.functional.relu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+}
 
 
 def matmul(a: Tensor, b: Tensor, *, precision: str | None = None) -> Tensor:
