@@ -52,9 +52,8 @@ def cases_by_op(dtype: torch.dtype, options: Options) -> dict[str, list[Case]]:
     products = [matmul.Shape(128, 128, 128), matmul.Shape(512, 512, 512), matmul.Shape(1, 1024, 1024)]
     layers = [(1, 384, 384, "none"), (128, 384, 1536, "gelu")]
 
-    def case(op: str, *problem: object, **more: object) -> Case:
-        """Of the operator's own benchmark."""
-        return importlib.import_module(f"benchmarks.{op}").case(*problem, dtype, options, **more)
+    def case(benchmark: str, *problem: object, **more: object) -> Case:
+        return importlib.import_module(f"benchmarks.{benchmark}").case(*problem, dtype, options, **more)
 
     return {
         "matmul": [matmul.case(shape, dtype, mode, options) for shape in products],
