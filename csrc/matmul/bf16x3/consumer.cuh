@@ -51,7 +51,7 @@ struct Consumer {
       lost |= SlotReader<kConfig>::template split<false>(fragments, first_of_slot(), 1.f, 1.f);
     }
     // No proxy fence: TMA refills the slot only after A's slot of this block is released, so after the fragments' products.
-    release(shared.pipeline_b.empty[state_b.slot], g.tma || false ? 1 : 32);
+    release(shared.pipeline_b.empty[state_b.slot], g.tma ? 1 : 32);
     state_b.advance();
   }
 

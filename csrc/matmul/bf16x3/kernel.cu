@@ -22,7 +22,7 @@ namespace bf16x3 {
 
 template <Bf16x3Config kConfig>
 __device__ __forceinline__ void run(const Bf16x3Arguments& g) {
-  const bool tma = g.tma || false;  // "|| false", here and elsewhere: else ptxas spills two registers of bf16x3_64x128
+  const bool tma = g.tma || false;  // "|| false", here and in produce(): else ptxas spills two registers of bf16x3_64x128
   extern __shared__ unsigned char shared_memory[];
   const Shared shared{shared_memory};
   if (threadIdx.x == 0) {
