@@ -149,6 +149,6 @@ FORWARDS: dict[str, _Forward] = {
 
 def forward(name: str) -> Callable[..., tuple | None]:
     """The forward of an operator of aten, which takes what a kernel of it takes."""
-    of_names = FORWARDS[name]
+    by_name = FORWARDS[name]
     names = [argument.name for argument in getattr(torch.ops.aten, name).default._schema.arguments]
-    return lambda *args, **kwargs: of_names({**dict(zip(names, args, strict=False)), **kwargs})
+    return lambda *args, **kwargs: by_name({**dict(zip(names, args, strict=False)), **kwargs})

@@ -72,10 +72,9 @@ def _keyword_defaults(op: torch._ops.OpOverload) -> dict[str, object]:
 
 
 # The dispatcher takes 0.5 to 1 us to read a keyword argument, so those that say what the schema says are not passed.
-_DEFAULTS = {
-    op._op: _keyword_defaults(op) for op in (getattr(torch.ops.xgemm, name).default for name in DIFFERENTIABLE)
-}
-_NUMBERS = frozenset(("alpha", "beta", "label_smoothing", "scale", "softcap"))
+_OPS = [getattr(torch.ops.xgemm, name).default for name in DIFFERENTIABLE]
+_DEFAULTS = {op._op: _keyword_defaults(op) for op in _OPS}
+_NUMBERS = frozenset(each.name for op in _OPS for each in op._schema.arguments if "float" in str(each.type))
 
 
 def check_number(op: torch._ops.OpOverload, value: object) -> None:
