@@ -57,7 +57,7 @@ class Results:
     @classmethod
     def read(cls, folder: Path) -> "Results":
         documents = {}
-        for op in [*OPS, RANDOM_SHAPES, BATCH_INVARIANT, MODELS, TRAINING, *LAB, LAB_COUNTERS]:
+        for op in [*OPS, RANDOM_SHAPES, BATCH_INVARIANT, *PORTABLE, MODELS, TRAINING, *LAB, LAB_COUNTERS]:
             if (path := folder / f"{op}.json").exists():
                 documents[op] = json.loads(path.read_text())
         tests = sorted(folder.parent.glob("*/gpu_tests.json"))

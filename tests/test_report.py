@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import report, results, tables
 
+ROOT = Path(__file__).parents[1]
 COMMITTED = results.RESULTS / "nvidia_h200"
 
 
@@ -81,3 +82,9 @@ def test_other_gpus_kernels_have_no_peer_that_only_hopper_has() -> None:
     text = tables.portable_table(tables.Results(COMMITTED, {"attention_arch80": document}))
     assert "| attention, prefill | float32 | 1 | 2.00 | 2.00 | 0 | 2.00: 1024x1024x1024 |" in text
     assert tables.portable_table(tables.Results(COMMITTED, {})) == ""
+
+
+@pytest.mark.parametrize("page", report.pages(ROOT), ids=lambda page: page.name)
+def test_no_part_of_a_page_is_empty(page: Path) -> None:
+    """An empty part is up to date, too, when its generator no longer reads the files."""
+    assert not re.findall(r"^<!-- results:begin (\w*).*\n<!-- results:end", page.read_text(), re.MULTILINE)
