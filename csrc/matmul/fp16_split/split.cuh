@@ -45,6 +45,11 @@ struct SplitArguments {
 namespace split_detail {
 
 inline constexpr int kThreads = 256;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+inline constexpr int kCtasOfTwoParts = 4;  // an SM
+#else
+inline constexpr int kCtasOfTwoParts = 3;  // ptxas would spill
+#endif
 inline constexpr int kAtOnce = 4;  // loads of a thread in flight
 inline constexpr float kLowScale = 1 / kLowUnit;
 inline constexpr int kHeld = 8;  // quads of a thread in registers
@@ -342,7 +347,7 @@ struct SplitPass {
 
 /// The first launch: rows whole, of columns the largest magnitudes.
 template <int kParts>
-__global__ void __launch_bounds__(split_detail::kThreads, 3)
+__global__ void __launch_bounds__(split_detail::kThreads, kParts == 2 ? split_detail::kCtasOfTwoParts : 3)
     split_operands(const __grid_constant__ split_detail::SplitPass pass) {
   using namespace split_detail;
   ptx::grid_wait();

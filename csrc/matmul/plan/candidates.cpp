@@ -146,7 +146,7 @@ std::optional<LargePlan> offer_large(const Question& q) {
     }
   });
   if (!least.best) return {};
-  for (TensorOperand* x : {&least.best->a, &least.best->b}) take_copy(q, plan.parts, *x, least.best->workspace_bytes);
+  take_copies(q, plan.parts, {&least.best->a, &least.best->b}, least.best->workspace_bytes);
   if (plan.parts > 0) least.best->fallback = simt_fallback(p, q.gpu);
   return least.best;
 }

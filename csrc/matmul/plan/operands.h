@@ -2,6 +2,7 @@
 // passes that write them.
 #pragma once
 #include <algorithm>
+#include <initializer_list>
 
 #include "matmul/plan/roofline.h"
 #include "matmul/tensor_operand.h"
@@ -32,19 +33,33 @@ inline double pass_us(const Question& q, const OperandLines& x, const TensorOper
          (has_vectors(q.p, x, 4) ? 1 : kSplitElements) * q.move((4 * reads + 2 * parts) * elements);
 }
 
-/// Takes the place of a copy and of its lines' statistics from a workspace of `bytes`.
-inline void take_copy(const Question& q, int parts, TensorOperand& x, std::int64_t& bytes) {
-  if (!x.copied || x.prepared) return;  // no operand, or a copy made before
-  x.copy = reserve(bytes, 2 * std::max(1, parts) * x.plane * x.batches);
-  if (parts == 0) return;
-  x.stats = reserve(bytes, 16 * (x.k_major ? x.other : x.inner) * x.batches);
-  if (x.k_major) return;
-  // A split along lines is cut in chunks of k: eight CTAs an SM, of 32 rows or more; few enough to look at all of them.
-  constexpr std::int64_t kLines = 128, kRows = 32, kMostChunks = 32, kMostRows = 1 << 17;  // CTAs' lines and rows
-  const std::int64_t filled = ceil_div(std::int64_t{8} * q.gpu.sm_count, ceil_div(x.inner, kLines) * x.batches),
-                     chunks = std::max<std::int64_t>(1, std::min({filled, kMostChunks, x.other / kRows}));
-  x.chunks = static_cast<int>(std::max(chunks, ceil_div(x.other, kMostRows)));
-  x.tops = reserve(bytes, 4 * (x.chunks + 1) * x.inner * x.batches);
+/// Into how many chunks of k, a CTA each, strips of 128 lines are cut: as few as keep all SMs equally busy, of 32 rows or more.
+inline std::int64_t split_chunks(const Question& q, std::int64_t strips) {
+  constexpr std::int64_t kRows = 32, kStart = 64, kMostChunks = 32, kMostRows = 1 << 17, kPerSm = 3;  // CTAs' (fp16_split/split.cuh)
+  const std::int64_t k = q.p.k, at_once = kPerSm * q.gpu.sm_count;
+  const auto turns = [&](std::int64_t chunks) {  // rows that a CTA's place on an SM sees; to start one takes as long as kStart
+    return ceil_div(strips * chunks, at_once) * (ceil_div(k, chunks) + kStart);
+  };
+  std::int64_t best = 1;
+  for (std::int64_t chunks = 2; chunks <= std::min(kMostChunks, k / kRows); ++chunks)
+    if (turns(chunks) < turns(best)) best = chunks;
+  return std::max(best, ceil_div(k, kMostRows));
+}
+
+/// Takes the places of copies and of their lines' statistics from a workspace of `bytes`.
+inline void take_copies(const Question& q, int parts, std::initializer_list<TensorOperand*> operands, std::int64_t& bytes) {
+  std::int64_t strips = 0;
+  for (TensorOperand* x : operands) {
+    if (!x->copied || x->prepared) continue;  // no operand, or a copy made before
+    x->copy = reserve(bytes, 2 * std::max(1, parts) * x->plane * x->batches);
+    if (parts > 0) x->stats = reserve(bytes, 16 * (x->k_major ? x->other : x->inner) * x->batches);
+    if (parts > 0 && !x->k_major) strips += ceil_div(x->inner, 128) * x->batches;
+  }
+  if (strips == 0) return;
+  const std::int64_t chunks = split_chunks(q, strips);
+  for (TensorOperand* x : operands)
+    if (x->stats > 0 && !x->prepared && !x->k_major)
+      x->chunks = static_cast<int>(chunks), x->tops = reserve(bytes, 4 * (chunks + 1) * x->inner * x->batches);
 }
 
 }  // namespace xgemm::matmul

@@ -225,7 +225,7 @@ std::optional<WgmmaPlan> offer_wgmma(const Question& q) {
     plan.chunk = round_up(ceil_div(plan.split_length, chunks), kWgmmaTileK);
   }
   if (plan.swapped) std::swap(plan.a, plan.b);
-  for (TensorOperand* x : {&plan.a, &plan.b, &plan.up}) take_copy(q, plan.parts, *x, plan.workspace_bytes);
+  take_copies(q, plan.parts, {&plan.a, &plan.b, &plan.up}, plan.workspace_bytes);
   if (fp32) plan.fallback = simt_fallback(p, q.gpu);
   if (fp32 && p.gated) plan.fallback_up = simt_fallback(up_product(p, nullptr), q.gpu);
   if (fp32 && (plan.fallback_bf16x3 = plan_bf16x3_fallback(q))) {
