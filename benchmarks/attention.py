@@ -76,12 +76,10 @@ def case(
     def make(device: torch.device) -> tuple[torch.Tensor, ...]:
         new = partial(torch.randn, dtype=dtype, device=device)
         mask = (MASKS[p.mask](p, dtype, device),) if p.mask else ()
-        return (
-            new(p.batch, p.heads, p.rows, p.size) * attention_peers.SCORES[p.scores],
-            new(p.batch, p.kv_heads, p.keys, p.size),
-            new(p.batch, p.kv_heads, p.keys, p.dv),
-            *mask,
-        )
+        queries = new(p.batch, p.heads, p.rows, p.size) * attention_peers.SCORES[p.scores]
+        keys = new(p.batch, p.kv_heads, p.keys, p.size)
+        values = keys[..., : p.dv] if p.latent else new(p.batch, p.kv_heads, p.keys, p.dv)
+        return queries, keys, values, *mask
 
     def ours(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None, **names: object
@@ -111,7 +109,7 @@ def case(
         "padding": p.batch * p.keys,
         "document": p.rows * p.keys,
     }.get(p.mask, 0)
-    keys_bytes = p.batch * p.kv_heads * p.keys * (p.size + p.dv) * dtype.itemsize
+    keys_bytes = p.batch * p.kv_heads * p.keys * (p.size + (0 if p.latent else p.dv)) * dtype.itemsize
     return Case(
         name=f"{prefix} {p.name}".strip(),
         shape={
@@ -196,6 +194,7 @@ LISTED, BETWEEN = (512, 2048, 8192, 16384), (1024, 4096)
 # Batch, heads, heads of the keys, keys.
 DECODING = [(16, 32, 8, keys) for keys in (1024, 2048, 4096, 8192, 16384, 32768, 65536)]
 DECODING += [(1, 32, 8, 65536), (64, 64, 8, 4096), (8, 16, 16, 8192), (32, 32, 1, 8192)]
+LATENT = [(32, 1, 8192), (1, 1, 8192), (4, 1, 65536), (16, 2, 4096)]  # batch, queries, keys
 DECODING_FP32 = [(16, 32, 8, keys) for keys in (1024, 8192, 65536)]
 DECODING_FP32 += [(1, 32, 8, 65536), (8, 16, 16, 8192), (32, 32, 1, 8192)]
 
@@ -209,6 +208,7 @@ def of_groups(options: Options) -> list[tuple[str, Problems]]:
     modes = [mode for mode in options.modes or MODES if mode != "highest"]
     loose = [(replace(p, precision=mode), dtype) for mode in modes for p, dtype in over((2048, 8192), FP32)]
     window = prefill(TOKENS, 128, True)
+    latent = [Problem(b, 128, 1, rows, keys, 576, 512, rows > 1, latent=True) for b, rows, keys in LATENT]
     chunks = [Problem(b, 32, 8, rows, 16384, 128, causal=True) for b in (1, 4) for rows in (16, 64, 128, 512)]
     return [
         ("prefill", over(LISTED, BF16)),
@@ -222,6 +222,7 @@ def of_groups(options: Options) -> list[tuple[str, Problems]]:
         ("masks", [(prefill(4096, 128, mask=mask), BF16) for mask in ("boolean", "padding")]),
         ("masks", [(prefill(4096, 128, mask="additive"), FP16), (prefill(TOKENS, 128, mask="document"), BF16)]),
         ("head sizes", [(prefill(4096, d, c, dv), BF16) for d, dv in ((80, 0), (96, 0), (192, 128)) for c in both]),
+        ("wide heads", [(p, BF16) for p in (*latent, *(prefill(4096, 512, c) for c in both))]),
         ("odd lengths", [(prefill(s, 128, c), BF16) for s in (1777, 197, 3000) for c in both]),
         ("grouped heads", [(p, BF16) for p in grouped]),
         ("scores", [(replace(prefill(4096, 128), scores=s), t) for s in ("peaked", "large") for t in (BF16, FP16)]),
@@ -249,6 +250,7 @@ def cpu() -> list[tuple[str, Problems]]:
         ("window", [(Problem(1, 2, 2, 64, 64, 16, causal=True, window=16), FP32)]),
         ("masks", [*masks[:3], (Problem(1, 2, 2, 64, 64, 16, mask="document"), FP32)]),
         ("head sizes", [(Problem(1, 2, 2, 33, 33, 24, 16, causal=True), FP32)]),
+        ("wide heads", [(Problem(2, 4, 1, 1, 40, 36, 32, latent=True), FP32)]),
         ("scores", [(Problem(1, 2, 2, 65, 65, 16, scores=kind), BF16) for kind in ("peaked", "large")]),
     ]
 

@@ -50,6 +50,7 @@ class Problem:
     scores: str = ""  # one of SCORES: other data than normal
     window: int = 0  # keys that a causal query sees, its own position's among them; 0: no limit
     precision: str = "highest"  # of fp32
+    latent: bool = False  # the values are the keys' first columns, as in DeepSeek's MLA
 
     @property
     def dv(self) -> int:
@@ -67,7 +68,7 @@ class Problem:
         parts = [] if standard and not self.gqa else [f"B{self.batch} H{heads}"]
         parts.append(f"S{self.rows}" if self.rows == self.keys else f"Q{self.rows} KV{self.keys}")
         parts.append(f"D{self.size}" + (f"/{self.dv}" if self.dv != self.size else ""))
-        parts += ["causal"] * self.causal + [f"window {self.window}"] * bool(self.window)
+        parts += ["latent"] * self.latent + ["causal"] * self.causal + [f"window {self.window}"] * bool(self.window)
         parts += [f"{self.mask} mask"] * bool(self.mask)
         parts += [f"{self.scores} scores"] * bool(self.scores)
         return " ".join(parts)
@@ -258,7 +259,7 @@ def flex_documents(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 
 def backends(p: Problem, dtype: torch.dtype, options: Options) -> list[str]:
-    """SDPA's backends that take the problem; the math one where no other does, on the CPU, and with `--set all`."""
+    """SDPA's backends that take the problem; the math one where no other may, on the CPU, and with `--set all`."""
     if not options.cuda:
         return ["sdpa_math"]
     names = []
@@ -266,7 +267,7 @@ def backends(p: Problem, dtype: torch.dtype, options: Options) -> list[str]:
         names += ["sdpa_flash"] * (not p.mask and not p.window and p.dv == p.size) + ["sdpa_cudnn"]
     if not p.gqa:
         names.append("sdpa_efficient")
-    return names + ["sdpa_math"] * (options.all or not names)
+    return names + ["sdpa_math"] * (options.all or not names or p.size > 256)
 
 
 def peers(p: Problem, dtype: torch.dtype, options: Options) -> list[Contender]:
