@@ -162,7 +162,7 @@ std::optional<SlicedPlan> offer_sliced(const Question& q) {
     t.slow_down(has_quads_by_size(p) ? 1 : kSlicedElements);
     for (std::int64_t splits = 1; splits <= (apart ? 1 : kSlicedMaxSplits); ++splits) {
       if (splits > 1 && ceil_div(p.k, kSlicedDepth) < kSlicedWarps * splits) break;
-      const std::int64_t tiles = q.tiles(t), ctas = apart ? ceil_div(tiles, kSlicedWarps) : tiles * splits,
+      const std::int64_t tiles = q.tiles(t), ctas = apart ? ceil_div(tiles, kSlicedApartWarps) : tiles * splits,
                          at_once = splits * clusters_at_once(splits, q.gpu.sm_count);
       least.consider({static_cast<SlicedTile>(row % (kSlicedTiles.size() / 2)), tiles, splits, apart, 0},
                      kLaunch + compute_us(t, ctas, ceil_div(p.k, splits), at_once) +

@@ -79,18 +79,19 @@ Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forc
   const bool simt = forced == "simt";
   const bool short_lines = std::min(p.m, p.n) >= 1 && std::max(p.m, p.n) <= kMostLines, hopper = gpu.major == 9 && short_lines,
              rounded = !p.factor && !p.wide_out,  // results that every family stores
-      any_k = hopper && p.k >= 1 && rounded, tma = any_k && p.k <= kMostLines;
+      any_k = hopper && p.k >= 1 && rounded, tma = any_k && p.k <= kMostLines,
+             sliced = any_k && serves_short_fp32(p, ceil_div(p.m, 32) * ceil_div(p.n, 32));
   return {
       .gemv = std::min(p.m, p.n) <= kGemvLines && !is_half(p.dtype) && (simt || asked("gemv")),
       .dot = (simt || asked("dot")) && serves_dot(p),
       .sweep = asked("sweep") && any_k && serves_sweep(p),
       .outputs = asked("outputs") && serves_outputs(p) && (is_half(p.dtype) || 2 * rates_of(gpu).fma_f64 >= rates_of(gpu).fma),
-      .simt = asked("simt"),
+      .simt = forced.empty() ? !sliced : asked("simt"),  // sliced has been faster for every shape
       .fp64 = asked("fp64") && short_lines && p.dtype == DType::f64 && p.k <= kMostLines && rates_of(gpu).mma_f64 > 0 &&
               (p.n > kGemvLines || !p.batch_invariant),  // gemv's order of additions does not depend on M either
       .mma = asked("mma") && short_lines && p.k >= 1 && serves_mma(p),
       .large = asked("large") && !p.gated && p.batches <= kMostLines && (is_half(p.dtype) || serves_wgmma(p)),
-      .sliced = asked("sliced") && any_k && serves_short_fp32(p, ceil_div(p.m, 32) * ceil_div(p.n, 32)),
+      .sliced = asked("sliced") && sliced,
       .tf32 = asked("tf32") && tma && serves_fp32(p) && p.precision != Precision::highest,
       .bf16x3 = asked("bf16x3") && tma && serves_fp32(p),
       .wgmma = asked("wgmma") && any_k && serves_wgmma(p)};

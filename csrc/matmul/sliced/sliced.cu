@@ -31,7 +31,7 @@ struct SlicedArguments {
   Problem problem;
   bool a_vectors, b_vectors;  ///< quads are aligned accesses, wholly inside or outside
   bool plain;                 ///< nothing but alpha in the epilogue
-  bool apart;                 ///< short K: each warp computes a tile of its own, for all of k
+  bool apart;                 ///< short K: each warp of a smaller CTA computes a tile of its own, for all of k
   int splits;                 ///< the launch's cluster size
   unsigned columns, tiles;    ///< of a batch: tiles per row of tiles, and all
   unsigned all_tiles;         ///< of all batches
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   const int warp = warp_uniform(static_cast<int>(threadIdx.x) / 32), lane = static_cast<int>(threadIdx.x) % 32;
   const int splits = args.splits, split = static_cast<int>(blockIdx.x) % splits;
   const unsigned tile_of_all =
-      args.apart ? blockIdx.x * kWarps + static_cast<unsigned>(warp) : blockIdx.x / static_cast<unsigned>(splits);
+      args.apart ? blockIdx.x * (blockDim.x / 32) + static_cast<unsigned>(warp) : blockIdx.x / static_cast<unsigned>(splits);
   if (tile_of_all >= args.all_tiles) return;  // apart
   const unsigned batch = tile_of_all / args.tiles, tile = tile_of_all - batch * args.tiles;
   const int row0 = static_cast<int>(tile / args.columns) * kTile.m, col0 = static_cast<int>(tile % args.columns) * kTile.n;
@@ -277,12 +277,14 @@ void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream
                              .columns = static_cast<unsigned>(ceil_div(p.n, info(plan.tile).n)),
                              .tiles = static_cast<unsigned>(plan.tiles / p.batches),
                              .all_tiles = static_cast<unsigned>(plan.tiles)};
-  const std::int64_t ctas = plan.apart ? ceil_div(plan.tiles, sliced::kWarps) : plan.tiles * plan.splits;
+  const int warps = plan.apart ? kSlicedApartWarps : sliced::kWarps;
+  const std::int64_t ctas = plan.apart ? ceil_div(plan.tiles, warps) : plan.tiles * plan.splits;
   dispatch_tile<kSlicedTiles.size() / 2>(plan.tile, [&]<SlicedTile kTile>() {
     dispatch_flags(a_along_k(p), b_along_k(p), [&]<bool kAlongKA, bool kAlongKB>() {
       constexpr int kBytes = sliced::Shape<kTile, kAlongKA, kAlongKB>::kBytes;
-      enqueue_with_shared<sliced_gemm<kTile, kAlongKA, kAlongKB>, kBytes>(early_grid(ctas, sliced::kThreads, args.splits), stream,
-                                                                          args);
+      Grid grid = early_grid(ctas, 32 * warps, args.splits);
+      grid.shared_bytes = static_cast<std::size_t>(kBytes / sliced::kWarps * warps);
+      enqueue_with_shared<sliced_gemm<kTile, kAlongKA, kAlongKB>, kBytes>(grid, stream, args);
     });
   });
 }
