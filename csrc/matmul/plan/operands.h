@@ -35,7 +35,8 @@ inline double pass_us(const Question& q, const OperandLines& x, const TensorOper
 
 /// Into how many chunks of k, a CTA each, strips of 128 lines are cut: as few as keep all SMs equally busy, of 32 rows or more.
 inline std::int64_t split_chunks(const Question& q, std::int64_t strips) {
-  constexpr std::int64_t kRows = 32, kStart = 64, kMostChunks = 32, kMostRows = 1 << 17, kPerSm = 3;  // CTAs' (fp16_split/split.cuh)
+  constexpr std::int64_t kRows = 32, kStart = 64, kMostChunks = 32, kMostRows = 1 << 17,
+                         kPerSm = 3;  // CTAs' (fp16_split/split.cuh)
   const std::int64_t k = q.p.k, at_once = kPerSm * q.gpu.sm_count;
   const auto turns = [&](std::int64_t chunks) {  // rows that a CTA's place on an SM sees; to start one takes as long as kStart
     return ceil_div(strips * chunks, at_once) * (ceil_div(k, chunks) + kStart);

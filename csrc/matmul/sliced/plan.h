@@ -6,8 +6,8 @@
 namespace xgemm::matmul {
 
 inline constexpr int kSlicedWarps = 8, kSlicedDepth = 16;  ///< warps of a block, k of a warp's step
-inline constexpr int kSlicedApartWarps = 4;                ///< of a block whose warps have tiles of their own: an SM has two or three
-inline constexpr int kSlicedMaxSplits = 8;                 ///< blocks of a cluster that share a tile's k
+inline constexpr int kSlicedApartWarps = 4;  ///< of a block whose warps have tiles of their own: an SM has two or three
+inline constexpr int kSlicedMaxSplits = 8;   ///< blocks of a cluster that share a tile's k
 
 struct SlicedPlan {
   SlicedTile tile;
