@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_ext import _registered, _sdpa
 from torch_ext.replace.report import table
 
-PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addmv")
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addmv", "_addmm_activation")
 REDUCTIONS = ("logsumexp", "sum", "mean", "amax", "amin", "argmax", "argmin")
 ATTENTION = ("_scaled_dot_product_efficient_attention", *_sdpa.FORWARDS)
 OPERATORS = (*PRODUCTS, "_softmax", "_log_softmax", *REDUCTIONS, *ATTENTION)
@@ -141,6 +141,7 @@ def _register(key: str) -> list[str]:
     missing = []
     kernels = [
         *((name, f"{name}{overload}", make) for name in ("addmm", "baddbmm", "addmv") for overload, make in _SUMS),
+        *(("_addmm_activation", f"_addmm_activation{overload}", make) for overload, make in _SUMS[:2]),  # none in place
         *((name, name, _attention) for name in _sdpa.FORWARDS),
     ]
     with _registered.overriding():
@@ -181,12 +182,12 @@ def _sum(name: str, before: Callable) -> Callable:
     """``addmm`` and its like: a product by our operator, or by the kernel `before`."""
     ours = getattr(_ops, name).default._op  # a microsecond less than OpOverload's call
 
-    def kernel(self, mat1, mat2, *, beta=1, alpha=1):
+    def kernel(self, mat1, mat2, *, beta=1, alpha=1, **gelu):
         if beta == 1 == alpha:  # a microsecond less than with them
-            result = ours(self, mat1, mat2)
-            return before(self, mat1, mat2) if result is None else result
-        result = ours(self, mat1, mat2, beta, alpha) if _fit(name, beta, alpha) else None
-        return before(self, mat1, mat2, beta=beta, alpha=alpha) if result is None else result
+            result = ours(self, mat1, mat2, **gelu)
+            return before(self, mat1, mat2, **gelu) if result is None else result
+        result = ours(self, mat1, mat2, beta, alpha, **gelu) if _fit(name, beta, alpha) else None
+        return before(self, mat1, mat2, beta=beta, alpha=alpha, **gelu) if result is None else result
 
     return kernel
 
@@ -195,11 +196,12 @@ def _sum_into(name: str, before: Callable) -> Callable:
     """With ``out=`` or, without it, in place."""
     ours = getattr(_ops, name).default._op
 
-    def kernel(self, mat1, mat2, *, beta=1, alpha=1, **out):
-        result = out.get("out", self)
-        if _fit(name, beta, alpha) and ours(self, mat1, mat2, beta, alpha, result) is not None:
+    def kernel(self, mat1, mat2, *, beta=1, alpha=1, out=None, **gelu):
+        result = self if out is None else out
+        if _fit(name, beta, alpha) and ours(self, mat1, mat2, beta, alpha, result, **gelu) is not None:
             return result
-        return before(self, mat1, mat2, beta=beta, alpha=alpha, **out)
+        into = {} if out is None else {"out": out}
+        return before(self, mat1, mat2, beta=beta, alpha=alpha, **gelu, **into)
 
     return kernel
 

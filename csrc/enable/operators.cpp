@@ -79,10 +79,20 @@ Tensor product(const Tensor* out, const Tensor& a, const Tensor& b) {
       [&](const Tensor* to) { return matmul::matmul(name_of(op), a, b, precision_of(va), to, true); }, torch);
 }
 
-/// addmm, baddbmm, addmv: beta * input + alpha * (a @ b), or an undefined tensor if torch has to serve.
-template <Op op>
+using matmul::Activation;
+
+/// GELU as torch computes it here: by erf on a CPU, by tanh, as cuBLASLt does, on a GPU.
+Activation activation_of(const TensorView& a, bool use_gelu) {
+  return !use_gelu ? Activation::relu : a.cuda ? Activation::gelu_tanh : Activation::gelu;
+}
+Activation activation_of(const TensorView&) { return Activation::none; }
+
+/// addmm, baddbmm, addmv, _addmm_activation (with `use_gelu`): activation(beta * input + alpha * (a @ b)), or an undefined tensor
+/// if torch has to serve.
+template <Op op, class... Gelu>
 Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha,
-                   const std::optional<Tensor>& out) {
+                   const std::optional<Tensor>& out, Gelu... use_gelu) {
+  constexpr bool matrices = op == "addmm"_op || op == "_addmm_activation"_op;
   if (serving) return Tensor();
   if (!can_be_ours(input) || !can_be_ours(a) || !can_be_ours(b) || (out && !can_be_ours(*out)))
     return count(op, By::dtype), Tensor();
@@ -95,7 +105,7 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
       if (va.dim() != 2 || vb.dim() != 1 || va.size(1) != vb.size(0)) return By::shape;
       shape.pop_back();
     } else {
-      if (by_shapes(va, vb, op == "addmm"_op ? 2 : 3) != By::xgemm) return By::shape;
+      if (by_shapes(va, vb, matrices ? 2 : 3) != By::xgemm) return By::shape;
       shape.back() = vb.size(-1);
     }
     return fits(vo, va, va.dtype, shape) && broadcasts_to(vi.sizes, shape) ? By::xgemm : By::shape;
@@ -103,20 +113,21 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
   const By by = [&] {
     if (const By settings = by_settings(op, va.dtype); settings != By::xgemm) return settings;
     if (by_arguments != By::xgemm) return by_arguments;
-    if (!va.cuda && op != "addmm"_op) return By::cpu;
+    if (!va.cuda && !matrices) return By::cpu;
     return pays(va) ? By::xgemm : By::faster;
   }();
   // torch's kernel without another way through Python, which takes longer than a small product.
-  bool call_torch = by_arguments == By::xgemm && va.cuda && op != "addmv"_op;
+  bool call_torch = by_arguments == By::xgemm && va.cuda;
   const auto serve = [&](const Tensor* to) {
     const bool may_call = std::exchange(call_torch, false);  // not without memory: its error is raised in Python
-    Tensor result = matmul::addmm(name_of(op), input, a, b, beta, alpha, precision_of(va), to, true);
+    Tensor result =
+        matmul::addmm(name_of(op), input, a, b, beta, alpha, activation_of(va, use_gelu...), precision_of(va), to, true);
     call_torch = may_call;
     return result;
   };
   const auto torch = [&] {
-    const SumInto sum = !call_torch ? nullptr : op == "addmm"_op ? previous(true).addmm : previous(true).baddbmm;
-    if (!sum) return Tensor();
+    const SumInto sum = op == "addmm"_op ? previous(true).addmm : op == "baddbmm"_op ? previous(true).baddbmm : nullptr;
+    if (!call_torch || !sum) return Tensor();
     const Tensor to = out ? *out : empty(shape, va.dtype, va);
     return sum(to.get(), input.get(), a.get(), b.get(), beta, alpha) == AOTI_TORCH_SUCCESS ? to : Tensor();
   };
@@ -294,6 +305,9 @@ STABLE_TORCH_LIBRARY(xgemm_aten, m) {
   m.def("addmm(Tensor self, Tensor mat1, Tensor mat2, float beta=1, float alpha=1, Tensor? out=None) -> Tensor");
   m.def("baddbmm(Tensor self, Tensor batch1, Tensor batch2, float beta=1, float alpha=1, Tensor? out=None) -> Tensor");
   m.def("addmv(Tensor self, Tensor mat, Tensor vec, float beta=1, float alpha=1, Tensor? out=None) -> Tensor");
+  m.def(
+      "_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, float beta=1, float alpha=1, Tensor? out=None, "
+      "bool use_gelu=False) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(xgemm_aten, CompositeExplicitAutograd, m) {
@@ -307,4 +321,5 @@ STABLE_TORCH_LIBRARY_IMPL(xgemm_aten, CompositeExplicitAutograd, m) {
   m.impl("addmm", TORCH_BOX(&product_sum<"addmm"_op>));
   m.impl("baddbmm", TORCH_BOX(&product_sum<"baddbmm"_op>));
   m.impl("addmv", TORCH_BOX(&product_sum<"addmv"_op>));
+  m.impl("_addmm_activation", TORCH_BOX((&product_sum<"_addmm_activation"_op, bool>)));
 }

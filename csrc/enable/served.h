@@ -16,6 +16,7 @@ inline constexpr const char* kNames[] = {
     "addmm",
     "baddbmm",
     "addmv",
+    "_addmm_activation",
     "_softmax",
     "_log_softmax",
     "logsumexp",

@@ -104,7 +104,8 @@ Tensor matmul_cpu(const Call& call, const TensorView& a, const TensorView& b) {
 Tensor addmm_cpu(const Call& call, const TensorView& input, const TensorView& a, const TensorView& b) {
   const Problem& p = call.problem;
   const ScalarType type = multiplies(a.dtype) ? a.dtype : arithmetic(a.dtype, p.precision);  // rounded once there, too
-  return converted(multiply(call, type, *a.tensor, *b.tensor, p.beta == 0 ? nullptr : input.tensor, p.beta, p.alpha), a.dtype);
+  const Tensor sum = multiply(call, type, *a.tensor, *b.tensor, p.beta == 0 ? nullptr : input.tensor, p.beta, p.alpha);
+  return converted(activate(sum, p.activation), a.dtype);
 }
 
 Tensor linear_cpu(const Call& call, const TensorView& weight, const std::optional<Tensor>& bias,

@@ -115,7 +115,7 @@ Tensor product(const TensorView& va, const TensorView& vb, Precision precision, 
 }
 
 Tensor product_sum(const TensorView& vi, const TensorView& va, const TensorView& vb, double beta, double alpha,
-                   Precision precision, const Tensor* out, bool unless_slower) {
+                   Activation activation, Precision precision, const Tensor* out, bool unless_slower) {
   check_operands(va, vb, vi);
   Call call = begin_product(va, vb, precision, out, unless_slower);
   Problem& p = call.problem;
@@ -123,7 +123,7 @@ Tensor product_sum(const TensorView& vi, const TensorView& va, const TensorView&
     p.c = broadcast_operand(vi, call.out_shape, call.c, va.dim() == 1, vb.dim() == 1);
   check_range(va, "alpha", alpha);
   check_range(va, "beta", beta);
-  p.alpha = alpha, p.beta = beta;
+  p.alpha = alpha, p.beta = beta, p.activation = activation;
   const bool one_row = p.c.row_stride == 0 && std::all_of(call.c.begin(), call.c.end(), [](auto step) { return step == 0; });
   if (beta == 1 && one_row) p.bias = std::exchange(p.c, {});  // the same sum to the last bit, and cheaper
   if (auto result = on_gpu(call)) return *result;
@@ -139,7 +139,8 @@ Tensor addmm_op(const Tensor& input, const Tensor& mat1, const Tensor& mat2, dou
   const TensorView va = view(op, "mat1", mat1), vb = view(op, "mat2", mat2);
   check(va.dim() == 2 && vb.dim() == 2, op, "expected mat1 and mat2 with 2 dims, got shapes ", to_string(va.sizes), " and ",
         to_string(vb.sizes));
-  return product_sum(view(op, "input", input), va, vb, beta, alpha, parse_precision(op, precision), nullptr, false);
+  return product_sum(view(op, "input", input), va, vb, beta, alpha, Activation::none, parse_precision(op, precision), nullptr,
+                     false);
 }
 
 /// The common start of the ops on an input of shape (..., m, k), or (k): activation, precision, sizes and batch. The caller
@@ -280,9 +281,9 @@ Tensor matmul(const char* op, const Tensor& a, const Tensor& b, Precision precis
 }
 
 Tensor addmm(const char* op, const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha,
-             Precision precision, const Tensor* out, bool unless_slower) {
-  return product_sum(view(op, "input", input), view(op, "mat1", mat1), view(op, "mat2", mat2), beta, alpha, precision, out,
-                     unless_slower);
+             Activation activation, Precision precision, const Tensor* out, bool unless_slower) {
+  return product_sum(view(op, "input", input), view(op, "mat1", mat1), view(op, "mat2", mat2), beta, alpha, activation, precision,
+                     out, unless_slower);
 }
 
 }  // namespace xgemm::matmul

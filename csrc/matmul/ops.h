@@ -1,6 +1,6 @@
 // The products for C++ callers: xgemm::matmul and xgemm::addmm into a given output.
 #pragma once
-#include "device/dtype.h"
+#include "matmul/problem.h"
 #include "torch/tensor.h"
 
 namespace xgemm::matmul {
@@ -11,8 +11,8 @@ namespace xgemm::matmul {
 Tensor matmul(const char* op, const Tensor& a, const Tensor& b, Precision precision, const Tensor* out = nullptr,
               bool unless_slower = false);
 
-/// beta * input + alpha * (mat1 @ mat2); mat1 and mat2 as in matmul, input broadcasts to the result.
+/// activation(beta * input + alpha * (mat1 @ mat2)); mat1 and mat2 as in matmul, input broadcasts to the result.
 Tensor addmm(const char* op, const Tensor& input, const Tensor& mat1, const Tensor& mat2, double beta, double alpha,
-             Precision precision, const Tensor* out = nullptr, bool unless_slower = false);
+             Activation activation, Precision precision, const Tensor* out = nullptr, bool unless_slower = false);
 
 }  // namespace xgemm::matmul
