@@ -28,36 +28,47 @@ double filled(std::int64_t rows, std::int64_t tile) {
   return static_cast<double>(rows) / static_cast<double>(round_up(rows, tile));
 }
 
-/// Tiles of keys of a split: the number of splits that ends first by a model of an H200, of those that fill one to three rounds
-/// of CTAs. `tiles`: of rows, with `rows` rows each.
-std::int64_t choose_split(const Problem& p, const Tile& tile, std::int64_t tiles, std::int64_t rows) {
-  constexpr double kItem = 1, kMerge = 2;  // microseconds: a CTA's beginning and end; one launch more
-  constexpr double kBytes = 4.4e6;         // that memory delivers in a microsecond
-  constexpr double kOperations = 150;      // of tensor cores in the time of a byte
-  constexpr std::int64_t kRounds = 3;
-  const std::int64_t key_tiles = std::max<std::int64_t>(ceil_div(p.key_end, tile.keys) - p.key_begin / tile.keys, 1),
-                     slots = std::int64_t{p.sm_count} * tile.ctas, least = ceil_div(kFewestKeys, tile.keys);
+/// A model of an H200: `tiles` of `rows` rows each, in splits of the keys.
+struct Clock {
+  static constexpr double kItem = 1, kMerge = 2;  // microseconds: a CTA's beginning and end; one launch more
+  static constexpr double kBytes = 4.4e6;         // that memory delivers in a microsecond
+  static constexpr double kOperations = 150;      // of tensor cores in the time of a byte
+
+  const Problem& p;
+  const Tile& tile;
+  std::int64_t tiles, rows;
+  std::int64_t readers = 1;  // tiles that read the same keys, of which L2 serves all but one
+  std::int64_t key_tiles = std::max<std::int64_t>(ceil_div(p.key_end, tile.keys) - p.key_begin / tile.keys, 1),
+               slots = std::int64_t{p.sm_count} * tile.ctas;
   // Half of the slots read at the memory's rate where rows are few; else products and exponentials wait for each other.
-  const double busy = rows <= kMmaRows ? kReaders * p.sm_count : static_cast<double>(slots);
-  const double bytes = 2. * static_cast<double>(p.d + (p.latent ? 0 : p.dv)),
-               operations = 2. * static_cast<double>((p.d + p.dv) * tile.rows()),
-               key = std::max(busy * bytes, static_cast<double>(slots) * operations / kOperations) / kBytes;
-  const auto time = [&](std::int64_t split) {
+  double busy = rows <= kMmaRows ? kReaders * p.sm_count : static_cast<double>(slots);
+  double bytes = 2. * static_cast<double>(p.d + (p.latent ? 0 : p.dv)),
+         operations = 2. * static_cast<double>((p.d + p.dv) * tile.rows()),
+         key = std::max(busy * bytes / static_cast<double>(readers), static_cast<double>(slots) * operations / kOperations) /
+               kBytes;
+
+  /// Microseconds with `split` tiles of keys a split.
+  double us(std::int64_t split) const {
     const std::int64_t items = tiles * ceil_div(key_tiles, split), rest = items % slots;
     const double rounds =
         static_cast<double>(items - rest) / busy + (rest == 0 ? 0 : std::max(1., static_cast<double>(rest) / busy));
     const double merge = split >= key_tiles ? 0 : kMerge + static_cast<double>(16 * items * rows * p.dv) / kBytes;
     return rounds * (static_cast<double>(split * tile.keys) * key + kItem) + merge;
-  };
-  std::int64_t best = std::min(key_tiles, p.most_split_tiles);
+  }
+};
+
+/// Tiles of keys of a split: the number of splits that ends first, of those that fill one to three rounds of CTAs.
+std::int64_t choose_split(const Clock& clock) {
+  constexpr std::int64_t kRounds = 3;
+  const Problem& p = clock.p;
+  const std::int64_t least = ceil_div(kFewestKeys, clock.tile.keys);
+  std::int64_t best = std::min(clock.key_tiles, p.most_split_tiles);
   if (p.batch_invariant) return best;
-  double least_time = time(best);
-  for (const std::int64_t ctas : {std::int64_t{p.sm_count}, slots})
+  for (const std::int64_t ctas : {std::int64_t{p.sm_count}, clock.slots})
     for (std::int64_t rounds = 1; rounds <= kRounds; ++rounds) {
-      const std::int64_t splits = rounds * ctas / tiles,
-                         split = std::max(ceil_div(key_tiles, std::max<std::int64_t>(splits, 1)), least);
-      if (split >= best || time(split) >= least_time) continue;
-      best = split, least_time = time(split);
+      const std::int64_t splits = rounds * ctas / clock.tiles,
+                         split = std::max(ceil_div(clock.key_tiles, std::max<std::int64_t>(splits, 1)), least);
+      if (split < best && clock.us(split) < clock.us(best)) best = split;
     }
   return best;
 }
@@ -75,7 +86,7 @@ std::optional<Plan> plan_of(const Problem& p, const Tile& tile) {
   const std::int64_t heads = p.batches * p.group / plan.packed, row_tiles = ceil_div(p.sq * plan.packed, plan.tile_rows);
   plan.partial_rows = static_cast<int>(std::min<std::int64_t>(plan.tile_rows, p.sq * plan.packed));
   plan.tiles = heads * row_tiles;
-  const std::int64_t split = choose_split(p, tile, plan.tiles, plan.partial_rows);
+  const std::int64_t split = choose_split({p, tile, plan.tiles, plan.partial_rows});
   plan.split_tiles = static_cast<int>(split), plan.first_split = static_cast<int>(p.key_begin / (split * tile.keys));
   plan.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(p.key_end, split * tile.keys) - plan.first_split, 1));
   plan.through_memory = plan.splits > 1 || (!p.portable && 16 % plan.packed != 0);
@@ -99,10 +110,6 @@ std::optional<Plan> plan_of(const Problem& p, const Tile& tile) {
   return plan;
 }
 
-bool adds_alike(const Tile& a, const Tile& b) {
-  return a.keys == b.keys && a.head_size == b.head_size && a.value_size == b.value_size;
-}
-
 /// A CTA's rows, weighted by their time and under a causal limit by their keys. Items of one length end together, those of
 /// several lengths fill the GPU, as the longest come first.
 double work(const Problem& p, const Plan& plan) {
@@ -110,6 +117,14 @@ double work(const Problem& p, const Plan& plan) {
   const double items = static_cast<double>(plan.items()) / plan.ctas, row = tile.rows() * tile.row,
                keys = static_cast<double>(p.sk) / static_cast<double>(plan.splits);
   return p.causal ? items * row * (keys + tile.rows()) : std::ceil(items) * row * keys;
+}
+
+/// Tiles of different keys, of which one may need splits that the other does not, are compared by the model.
+bool is_faster(const Problem& p, const Plan& a, const Plan& b) {
+  const auto us = [&](const Plan& x) {
+    return x.info().row * Clock{p, x.info(), x.tiles, x.partial_rows, x.row_tiles}.us(x.split_tiles);
+  };
+  return a.info().keys == b.info().keys ? work(p, a) < work(p, b) : us(a) < us(b);
 }
 
 }  // namespace
@@ -171,10 +186,14 @@ std::optional<Plan> plan_tiles(const Problem& p) {
   for (const Tile& tile : p.table) {
     const bool serves = (p.portable || (tile.consumers == 1) == few) && tile.serves(p.masking) &&
                         (tile.serving != Serving::long_full || long_full) && p.d <= tile.head_size && p.dv <= tile.value_size;
-    if (!serves || (best && !adds_alike(tile, best->info()))) continue;  // the first that serves decides the order of additions
+    if (!serves) continue;
+    // The first that serves is the one for the head size, and decides the order of additions of the batch-invariant mode.
+    if (best && (tile.head_size != best->info().head_size || tile.value_size != best->info().value_size ||
+                 (p.batch_invariant && tile.keys != best->info().keys)))
+      continue;
     const std::optional<Plan> plan = plan_of(p, tile);
     if (!plan) return {};
-    if (!best || work(p, *plan) < work(p, *best)) best = plan;
+    if (!best || is_faster(p, *plan, *best)) best = plan;
   }
   return best;
 }

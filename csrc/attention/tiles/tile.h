@@ -43,7 +43,7 @@ struct Tile {
   Serving serving = Serving::any;
   bool additive = true, others = true;  ///< masks that it is compiled for; an additive one takes registers
   bool sequences = false;               ///< is it compiled for sequences of different lengths?
-  double row = 1;                       ///< time of a row relative to the tile of the same head size and keys
+  double row = 1;                       ///< time of a row relative to the other tile of the same head size
   int row_blocks = 1;                   ///< mma/: 16-row blocks of a warp
 
   static constexpr int kSharedBytes = 227 * 1024;  ///< the most that a CTA can have
