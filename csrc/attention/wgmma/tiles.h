@@ -18,7 +18,7 @@ inline constexpr std::array kWgmmaTiles = {
     Tile{.head_size = 96, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 2},                   // 3
     // 4: three warpgroups read keys and values less often
     Tile{.head_size = 128, .consumers = 3, .keys = 80, .query_slots = 2, .stages = 2, .serving = Serving::long_full},
-    Tile{.head_size = 128, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 2, .sequences = true, .row = 1.07},  // 5
+    Tile{.head_size = 128, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 2, .sequences = true, .row = 1.1},  // 5
     Tile{.head_size = 192,
          .value_size = 128,
          .consumers = 2,
