@@ -30,10 +30,12 @@ constexpr std::int64_t kLeastOddLanes = 4;
 constexpr std::int64_t kMostOddLanes = 16;
 /// elements: the longest row of any number of rows that odd_rows does not take.
 constexpr std::int64_t kMostOfWarp = kWarp * kElements;
-/// The same in fp32, where shared memory saves no instructions.
+/// The same in fp32 where no kernel has rows in shared memory: not on Hopper.
 constexpr std::int64_t kMostOfFloats = 1 << 10;
 /// elements: the most threads of other rows, two waves of an H200. A short launch waits for its instructions.
 constexpr std::int64_t kMostElementThreads = 1 << 19;
+/// The same of fp32 rows that several warps share, and wait for each other.
+constexpr std::int64_t kMostJoinedThreads = 1 << 17;
 /// elements: the fewest rows that go through shared memory; of fewer the barriers cost more than the instructions that they save.
 constexpr std::int64_t kLeastPacked = 1 << 19;
 /// elements: the most elements of columns that are whole vectors, where a thread has a column and where several share one.
@@ -110,10 +112,11 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool
                      odd_steps = ceil_div(most_blocks, odd_lanes), lanes = element_lanes(plan.length);
   if (!whole && takes_elements(plan, lanes)) {
     // For any number of rows where a warp is one row's, or odd_rows would have five vectors in each of four lanes.
-    const bool always =
-        odd ? odd_lanes * width == 2 * kWarp || (odd_lanes == kLeastOddLanes && odd_steps == kOddSteps)
-            : (bytes <= kShortestInWarp && plan.length <= kMostOfWarp) || (plan.in == DType::f32 && plan.length <= kMostOfFloats);
-    if (always || (few && plan.outer * lanes <= kMostElementThreads)) {
+    const bool always = odd ? odd_lanes * width == 2 * kWarp || (odd_lanes == kLeastOddLanes && odd_steps == kOddSteps)
+                            : (bytes <= kShortestInWarp && plan.length <= kMostOfWarp) ||
+                                  (gpu.major != 9 && plan.in == DType::f32 && plan.length <= kMostOfFloats);
+    const std::int64_t most = gpu.major == 9 && plan.in == DType::f32 && lanes > kWarp ? kMostJoinedThreads : kMostElementThreads;
+    if (always || (few && plan.outer * lanes <= most)) {
       plan_elements(plan, lanes, 1);
       if (few && plan.outer >= kLeastPacked) plan.packed = packed_rows(plan, gpu.sm_count);
       return;
