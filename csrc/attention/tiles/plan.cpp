@@ -63,7 +63,10 @@ std::int64_t choose_split(const Clock& clock) {
   const Problem& p = clock.p;
   const std::int64_t least = ceil_div(kFewestKeys, clock.tile.keys);
   std::int64_t best = std::min(clock.key_tiles, p.most_split_tiles);
-  if (p.batch_invariant) return best;
+  // Under a causal limit that leaves out many keys, tiles that fill half of the slots end together by their order; splits would
+  // take up to twice as long.
+  const bool triangle = p.causal && p.key_begin == 0 && 2 * p.sq > p.sk;
+  if (p.batch_invariant || (triangle && 2 * clock.tiles >= clock.slots)) return best;
   for (const std::int64_t ctas : {std::int64_t{p.sm_count}, clock.slots})
     for (std::int64_t rounds = 1; rounds <= kRounds; ++rounds) {
       const std::int64_t splits = rounds * ctas / clock.tiles,
@@ -111,12 +114,13 @@ std::optional<Plan> plan_of(const Problem& p, const Tile& tile) {
 }
 
 /// A CTA's rows, weighted by their time and under a causal limit by their keys. Items of one length end together, those of
-/// several lengths fill the GPU, as the longest come first.
+/// several lengths fill the GPU, as the longest come first; but of up to two rounds, half of the places that the second leaves.
 double work(const Problem& p, const Plan& plan) {
   const Tile& tile = plan.info();
   const double items = static_cast<double>(plan.items()) / plan.ctas, row = tile.rows() * tile.row,
                keys = static_cast<double>(p.sk) / static_cast<double>(plan.splits);
-  return p.causal ? items * row * (keys + tile.rows()) : std::ceil(items) * row * keys;
+  if (!p.causal) return std::ceil(items) * row * keys;
+  return (items > 1 && items < 2 ? (items + 2) / 2 : items) * row * (keys + tile.rows());
 }
 
 /// Tiles of different keys, of which one may need splits that the other does not, are compared by the model.
