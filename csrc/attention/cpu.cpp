@@ -128,6 +128,57 @@ Tensor add_sinks(const Call& a, Tensor& lse, std::int64_t rows, ScalarType type)
   return torch::stable::narrow(weights, 2, 0, 1);
 }
 
+/// The batch dims of the operands, at least two, which SDPA's kernel takes; there is seldom a third one. Query heads that share a
+/// key head form a dim of their own.
+std::vector<BatchDim> batch_dims(const Call& a) {
+  Shape sizes = a.batch;
+  std::array<Shape, kOperands> strides = strides_of(a);
+  if (a.key_group != 1) {
+    const auto heads = static_cast<std::ptrdiff_t>(sizes.size()) - 1;
+    sizes.back() /= a.key_group;
+    sizes.push_back(a.key_group);
+    for (std::size_t o = 0; o < strides.size(); ++o) {
+      const bool shared = o == 1 || o == 2;
+      const auto at = strides[o].begin() + heads;
+      const std::int64_t step = *at;
+      if (!shared) *at *= a.key_group;
+      strides[o].insert(at + 1, shared ? 0 : step);
+    }
+  }
+  std::vector<BatchDim> dims = merged(sizes, strides, false);
+  while (dims.size() < 2) dims.push_back({1, {}});
+  return dims;
+}
+
+/// The result of `call` from SDPA's for `a`, if it is right.
+std::optional<Result> result(const Call& call, const Call& a, Tensor output, Tensor lse, bool want_lse) {
+  const ScalarType own = call.query.dtype, type = a.query.dtype;
+  const bool right = type == ScalarType::Double  ? right_rows<double, std::uint64_t>(a, lse, output)
+                     : type == ScalarType::Float ? right_rows<float, std::uint32_t>(a, lse, output)
+                                                 : right_rows<float, std::uint16_t>(a, lse, output);
+  if (!right || !finite(view(a.query.op, "output", output)))
+    return std::nullopt;  // NaN, or sums that overflowed before the division
+  if (call.sinks)
+    output = aten("mul", "Tensor", torch::stable::view(output, std::array{a.batches(), a.sq, a.dv}),
+                  add_sinks(call, lse, a.sq, accumulator(type)));
+  if (a.dv != call.dv) output = torch::stable::contiguous(torch::stable::narrow(output, -1, 0, call.dv));
+  output = converted(output, own);
+  Shape shape = a.batch;
+  shape.push_back(a.sq);
+  Result r{.output = Tensor(), .lse = {}};
+  if (want_lse) {
+    lse = converted(lse, accumulator(own));
+    r.lse = strided(lse, shape, contiguous_strides(shape));
+  }
+  shape.push_back(call.dv);
+  r.output = strided(output, shape, contiguous_strides(shape));
+  if (!call.heads_beside) return r;
+  Result beside = empty_result(call, false);
+  torch::stable::copy_(beside.output, r.output);
+  r.output = beside.output;
+  return r;
+}
+
 std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   if (call.d == 0 || call.dv == 0 || call.sk == 0 || call.key_group != call.value_group) return std::nullopt;
   const bool causal = !call.sees_all();
@@ -155,25 +206,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
     a.query = view(a.query.op, a.query.name, copies[0]);
   }
 
-  // Query heads that share a key head form a dim of their own.
-  Shape sizes = a.batch;
-  std::array<Shape, kOperands> strides = strides_of(a);
-  if (a.key_group != 1) {
-    const auto heads = static_cast<std::ptrdiff_t>(sizes.size()) - 1;
-    sizes.back() /= a.key_group;
-    sizes.push_back(a.key_group);
-    for (std::size_t o = 0; o < strides.size(); ++o) {
-      const bool shared = o == 1 || o == 2;
-      const auto at = strides[o].begin() + heads;
-      const std::int64_t step = *at;
-      if (!shared) *at *= a.key_group;
-      strides[o].insert(at + 1, shared ? 0 : step);
-    }
-  }
-
-  // SDPA's kernel takes two batch dims; there is seldom a third one.
-  std::vector<BatchDim> dims = merged(sizes, strides, false);
-  while (dims.size() < 2) dims.push_back({1, {}});
+  const std::vector<BatchDim> dims = batch_dims(a);
   const std::size_t outer = dims.size() - 2;
   const BatchDim batch = dims[outer], heads = dims[outer + 1];
   const auto operand = [&](std::size_t o, const TensorView& v, std::int64_t offset) {
@@ -209,29 +242,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
     done += inner;
   });
 
-  const bool right = type == ScalarType::Double  ? right_rows<double, std::uint64_t>(a, lse, output)
-                     : type == ScalarType::Float ? right_rows<float, std::uint32_t>(a, lse, output)
-                                                 : right_rows<float, std::uint16_t>(a, lse, output);
-  if (!right || !finite(view(a.query.op, "output", output)))
-    return std::nullopt;  // NaN, or sums that overflowed before the division
-  if (call.sinks)
-    output = aten("mul", "Tensor", torch::stable::view(output, std::array{n, a.sq, a.dv}), add_sinks(call, lse, a.sq, sums));
-  if (a.dv != call.dv) output = torch::stable::contiguous(torch::stable::narrow(output, -1, 0, call.dv));
-  output = converted(output, own);
-  Shape shape = a.batch;
-  shape.push_back(a.sq);
-  Result r{.output = Tensor(), .lse = {}};
-  if (want_lse) {
-    lse = converted(lse, accumulator(own));
-    r.lse = strided(lse, shape, contiguous_strides(shape));
-  }
-  shape.push_back(call.dv);
-  r.output = strided(output, shape, contiguous_strides(shape));
-  if (!call.heads_beside) return r;
-  Result beside = empty_result(call, false);
-  torch::stable::copy_(beside.output, r.output);
-  r.output = beside.output;
-  return r;
+  return result(call, a, output, lse, want_lse);
 }
 
 // ---- Else: ATen over blocks of query rows, in fp32 or wider ------------------------------------------------------------

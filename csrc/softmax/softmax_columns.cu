@@ -61,10 +61,7 @@ __device__ __forceinline__ void load_cell(const Arguments& plan, const ColumnsSh
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x), lanes = plan.lanes;
   uint4* const mine = slots + thread;
   const std::int64_t from = share.steps > 0 ? plan.kept.offset(share.outer) + share.n * plan.length_stride : 0;
-  uint4 none;
-#pragma unroll
-  for (int u = 0; u < kWidth / kPer; ++u) reinterpret_cast<Unit<T>*>(&none)[u] = nothing<T>();
-  for (int k = places.plain ? share.whole : share.steps; k < most; ++k) mine[k * threads] = none;
+  for (int k = places.plain ? share.whole : share.steps; k < most; ++k) mine[k * threads] = nothing16<T>();
   if (places.plain) {
     const T* p = in + from + share.column;
 #pragma unroll 4

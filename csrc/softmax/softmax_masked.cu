@@ -44,6 +44,31 @@ __device__ __forceinline__ void load(const M* p, M (&values)[kCount]) {
   }
 }
 
+/// Replaces a row's logits by their exponentials, relative to the largest; returns their sum.
+template <class T, class V, int kSteps, int kWidth>
+__device__ __forceinline__ V exponentials(V (&z)[kSteps][kWidth], const Place& place, int steps, V (&warps)[2][kWarpSize]) {
+  V m = minus_infinity<V>();
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) m = larger(m, z[k][e]);
+  }
+  m = place.largest(m, warps[0]);
+  V sums[4] = {};
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    if (k < steps) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        z[k][e] = scaled_exp<T>(z[k][e] - m, kBias);
+        V& sum = sums[(kWidth == 1 ? k : e) % 4];
+        sum = add(sum, z[k][e]);
+      }
+    }
+  }
+  return place.sum(sums, warps[1]);
+}
+
 /// What a lane loads and stores at once: whole vectors (aligned: in the widest accesses), or single elements.
 enum class Access : std::uint8_t { aligned, unaligned, elements };
 
@@ -100,29 +125,7 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
   };
   with_mask<T>(plan.mask, mask, at.out + lane * kWidth * along(plan.mask_stride), add_mask);
 
-  V m = minus_infinity<V>();
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) m = larger(m, z[k][e]);
-  }
-  m = place.largest(m, warps[0]);
-
-  V sums[4] = {};
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-    if (k < plan.steps) {
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) {
-        z[k][e] = scaled_exp<T>(z[k][e] - m, kBias);
-        V& sum = sums[(kElements ? k : e) % 4];
-        sum = add(sum, z[k][e]);
-      }
-    }
-  }
-  const V d = place.sum(sums, warps[1]);
-
-  const V r = V{1} / d;
+  const V d = exponentials<T>(z, place, plan.steps, warps), r = V{1} / d;
   T* y = out + row * plan.length + lane * kWidth;
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {

@@ -12,6 +12,24 @@ namespace xgemm::softmax {
 template <class T, class Map>
 inline constexpr int kRowRegisters = std::is_same_v<Map, OneStride> && sizeof(T) < 8 ? 40 : 64;
 
+/// Stores the results of vectors `lane`, lane + lanes, ... below `full`; result(units, y) computes those of one.
+template <bool kPlain, class T, int kSteps, int kUnits, class O, class F>
+__device__ __forceinline__ void store_vectors(const Unit<T> (&x)[kSteps][kUnits], O* q, int lane, int lanes, int full, int steps,
+                                              const F& result) {
+  constexpr int kWidth = Pack<T>::kCount;
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    const bool exists = lane + k * lanes < full;
+    if (kPlain ? !exists : k >= steps) continue;
+    Value<T> y[kWidth];
+    result(x[k], y);
+    if constexpr (kPlain)
+      store_aligned<T>(q + k * lanes * kWidth, y);
+    else
+      store_anywhere<T>(q + k * lanes * kWidth, y, exists, min(lanes, kWarpSize));
+  }
+}
+
 /// Map = OneStride: each row also starts at a multiple of 16 bytes in input and output and is a multiple of 16 bytes long.
 template <class T, class O, class Map>
 __global__ void __maxnreg__((kRowRegisters<T, Map>))
@@ -36,10 +54,7 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
   // Vector k of this thread has number lane + k * lanes in the row; number `full` is the incomplete one.
   alignas(16) U x[kSteps][kUnits];
 #pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) x[k][u] = nothing<T>();
-  }
+  for (int k = 0; k < kSteps; ++k) *reinterpret_cast<uint4*>(x[k]) = nothing16<T>();
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
     if (lane + k * lanes >= full) continue;
@@ -51,10 +66,7 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
   const bool has_tail = !kPlain && tail > 0 && full % lanes == lane;
   const int tail_step = full / lanes;
   if (has_tail) {
-    alignas(16) U rest[kUnits];
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) rest[u] = nothing<T>();
-    Pack<T> pack = as_pack<T>(*reinterpret_cast<uint4*>(rest));
+    Pack<T> pack = as_pack<T>(nothing16<T>());
 #pragma unroll
     for (int e = 0; e < kWidth - 1; ++e)
       if (e < tail) pack.values[e] = p[tail_step * lanes * kWidth + e];
@@ -81,25 +93,7 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
     }
   };
   O* q = out + (exists ? row * rows.length : 0) + lane * kWidth;
-  if constexpr (kPlain) {
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
-      if (lane + k * lanes < full) {
-        V y[kWidth];
-        finish(x[k], y);
-        store_aligned<T>(q + k * lanes * kWidth, y);
-      }
-    }
-  } else {
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
-      if (k < rows.steps) {
-        V y[kWidth];
-        finish(x[k], y);
-        store_anywhere<T>(q + k * lanes * kWidth, y, lane + k * lanes < full, min(lanes, kWarpSize));
-      }
-    }
-  }
+  store_vectors<kPlain, T>(x, q, lane, lanes, full, rows.steps, finish);
   if (has_tail) {
     U rest[kUnits];
 #pragma unroll

@@ -33,6 +33,12 @@ __device__ __forceinline__ void each_unit(int n, F f) {
   }
 }
 
+/// Of the threads that share a part.
+template <int kThreads>
+__device__ __forceinline__ void sync() {
+  kThreads == kWarpSize ? __syncwarp() : __syncthreads();
+}
+
 /// The units of a part in shared memory that starts at any multiple of sizeof(T).
 template <class T, bool kOdd>
 struct Staged {
@@ -130,10 +136,37 @@ __device__ __forceinline__ void load_part(const T* x_row, std::int64_t length, c
   if (count % kUnitCount<T> != 0 && threadIdx.x == kThreads - 1) part[count] = convert<T>(-INFINITY);
 }
 
+/// Joins one value per thread over the threads that share a part.
+template <int kThreads, class V, class F>
+__device__ __forceinline__ V join_threads(V value, V identity, V* warps, F op) {
+  value = warp_reduce(value, op);
+  if constexpr (kThreads > kWarpSize) return join_warps(value, identity, kThreads / kWarpSize, warps, op);
+  __syncwarp();  // all lanes have read before the next pass writes
+  return value;
+}
+
+/// A thread's sum of e^(x - m). In fp32 and fp64 a softmax's exponentials replace their elements.
+template <class O, int kThreads, bool kLog, class T, bool kOdd, class V>
+__device__ __forceinline__ V sum_exponentials(const Staged<T, kOdd>& staged, int units, V m, V bias) {
+  constexpr int kPer = kUnitCount<T>;
+  V sums[4] = {};
+  each_unit<kThreads, kThreads == kWarpSize>(units, [&](int i, int j) {
+    const Unit<T> unit = staged.get(i);
+#pragma unroll
+    for (int e = 0; e < kPer; ++e) {
+      const V x = element<T>(unit, e) - m, t = kLog ? exp_of(x) : scaled_exp<O>(x, bias);
+      V& sum = sums[(j * kPer + e) % 4];
+      sum = add(sum, t);
+      if constexpr (std::is_same_v<T, V> && !kLog) staged.set(i, as_unit(t));
+    }
+  });
+  return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+}
+
 /// Stores a part's results at y; result(unit, e) computes that of element e of a unit.
-template <int kThreads, bool kOdd, class T, class O, class F, class Sync>
+template <int kThreads, bool kOdd, class T, class O, class F>
 __device__ __forceinline__ void store_part(const Staged<T, kOdd>& staged, char* buffer, unsigned shift, O* y, int count,
-                                           const F& result, const Sync& sync) {
+                                           const F& result) {
   constexpr int kPer = kUnitCount<T>;
   const int units = (count + kPer - 1) / kPer;
   if constexpr (std::is_same_v<T, O>) {
@@ -148,7 +181,7 @@ __device__ __forceinline__ void store_part(const Staged<T, kOdd>& staged, char* 
           staged.set(i, as_unit(result(unit, 0)));
       });
       ptx::fence_async_shared();
-      sync();
+      sync<kThreads>();
       const char* end = reinterpret_cast<const char*>(y + count);
       const Interior interior{reinterpret_cast<const char*>(y) - shift + 16, end - misalignment(end)};
       each_edge<kThreads>(y, count, interior, [&](int e) { y[e] = part[e]; });
@@ -190,7 +223,6 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
                    [[maybe_unused]] const T* __restrict__ in, [[maybe_unused]] O* __restrict__ out) {
 #if __CUDA_ARCH__ >= 900
   using V = Value<T>;
-  using U = Unit<T>;
   constexpr int kPer = kUnitCount<T>;
   constexpr bool kWarp = kThreads == kWarpSize, kInPlace = std::is_same_v<T, V>;
   extern __shared__ __align__(128) char shared[];
@@ -205,12 +237,6 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
   if (kWarp && row >= rows.outer) return;
   char* buffer = shared + group * (rows.chunk * 16 + 32);
   ptx::Barrier& loaded = barriers[group];
-  const auto sync = [] {
-    if constexpr (kWarp)
-      __syncwarp();
-    else
-      __syncthreads();
-  };
 
   const std::int64_t first = static_cast<std::int64_t>(rank) * rows.chunk * Pack<T>::kCount;
   const int count = static_cast<int>(min(static_cast<std::int64_t>(rows.chunk) * Pack<T>::kCount, rows.length - first));
@@ -227,42 +253,22 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
       ptx::barrier_arrive_expect(&exchanged, static_cast<std::uint32_t>(cluster) * static_cast<std::uint32_t>(sizeof(Totals<V>)));
   });
   if (cluster > 1) ptx::cluster_arrive_relaxed();
-  sync();
+  sync<kThreads>();
   ptx::barrier_wait(&loaded, 0);
 
-  const auto join = [&](V value, V identity, int which, auto op) {
-    value = warp_reduce(value, op);
-    if constexpr (kWarp) {
-      __syncwarp();  // all lanes have read before the next pass writes
-      return value;
-    }
-    return join_warps(value, identity, kThreads / kWarpSize, warps[which], op);
-  };
   const int units = (count + kPer - 1) / kPer;
   const auto compute = [&]<bool kOdd>(std::bool_constant<kOdd>) {
-    const Staged<T, kOdd> staged{reinterpret_cast<U*>(buffer + (kOdd ? shift - 2 : shift))};
+    const Staged<T, kOdd> staged{reinterpret_cast<Unit<T>*>(buffer + (kOdd ? shift - 2 : shift))};
     Largest<T> largest[2];
     each_unit<kThreads>(units, [&](int i, int j) { largest[j % 2].add(staged.get(i)); });
     largest[0].add(largest[1].m);
-    Totals<V> all{join(largest[0].value(), minus_infinity<V>(), 0, [](V a, V b) { return larger(a, b); }), 0};
+    Totals<V> all{
+        join_threads<kThreads>(largest[0].value(), minus_infinity<V>(), warps[0], [](V a, V b) { return larger(a, b); }), 0};
 
     const V bias = rows.log ? 0 : kBias, own = all.maximum == minus_infinity<V>() ? V{0} : all.maximum;
-    const auto add_up = [&]<bool kLog>(std::bool_constant<kLog>) {
-      V sums[4] = {};
-      each_unit<kThreads, kWarp>(units, [&](int i, int j) {
-        const U unit = staged.get(i);
-#pragma unroll
-        for (int e = 0; e < kPer; ++e) {
-          const V x = element<T>(unit, e) - own, t = kLog ? exp_of(x) : scaled_exp<O>(x, bias);
-          V& sum = sums[(j * kPer + e) % 4];
-          sum = add(sum, t);
-          if constexpr (kInPlace && !kLog) staged.set(i, as_unit(t));
-        }
-      });
-      return (sums[0] + sums[2]) + (sums[1] + sums[3]);
-    };
-    const V sum = rows.log ? add_up(std::true_type{}) : add_up(std::false_type{});
-    all.sum = join(sum, V{0}, 1, [](V a, V b) { return a + b; });
+    const V sum = rows.log ? sum_exponentials<O, kThreads, true>(staged, units, own, bias)
+                           : sum_exponentials<O, kThreads, false>(staged, units, own, bias);
+    all.sum = join_threads<kThreads>(sum, V{0}, warps[1], [](V a, V b) { return a + b; });
     // The CTAs of a cluster exchange maximum and sum once; until then terms are relative to their own CTA's maximum.
     V scale = 1;
     if (cluster > 1) {
@@ -271,26 +277,23 @@ __global__ void __launch_bounds__(kThreads == kWarpSize ? kShortRowThreads : kTh
       all = join_blocks(all, cluster, rank, slots, &exchanged);
       scale = scaled_exp<V>(of_block - all.maximum, V{0});
     }
-    const V m = all.maximum, d = all.sum;
-
-    const V r = rows.log ? V{0} : V{1} / d, log_d = rows.log ? log(d) : V{0};
+    const V m = all.maximum, d = all.sum, r = rows.log ? V{0} : V{1} / d, log_d = rows.log ? log(d) : V{0};
     O* y = out + row * rows.length + first;
     const auto finish = [&]<bool kLog>(std::bool_constant<kLog>) {
-      const auto result = [&](U unit, int e) {
+      const auto result = [&](Unit<T> unit, int e) {
         const V v = element<T>(unit, e);
         if constexpr (kLog) return v - m - log_d;
         return divide<T>(kInPlace ? v * scale : scaled_exp<O>(v - m, bias), d, r);
       };
-      store_part<kThreads>(staged, buffer, shift, y, count, result, sync);
+      store_part<kThreads>(staged, buffer, shift, y, count, result);
     };
     if (rows.log)
       finish(std::true_type{});
     else
       finish(std::false_type{});
   };
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 2)
     if (shift % 4 != 0) return compute(std::true_type{});
-  }
   compute(std::false_type{});
 #endif
 }

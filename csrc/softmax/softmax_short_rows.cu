@@ -32,8 +32,7 @@ __global__ void __maxnreg__(40)
   alignas(16) U x[kSteps][kUnits];
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) x[k][u] = nothing<T>();
+    *reinterpret_cast<uint4*>(x[k]) = nothing16<T>();
     if (k * lanes < held) *reinterpret_cast<uint4*>(x[k]) = __ldcs(p + k * lanes);  // evict-first
   }
   const auto join = [&](V value, auto op) {

@@ -183,35 +183,32 @@ struct SplitBlock {
 
   /// Values: one scale per column.
   __device__ __forceinline__ unsigned split_columns() const {
-    __shared__ uint4 largest_of[kWarps][kVectors][kLanes];
+    __shared__ Vector<unsigned, 4> largest_of[kWarps][kVectors][kLanes];
     __shared__ unsigned lossy_of[kWarps][kVectors][kLanes];
     const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
     const bool leads = static_cast<int>(threadIdx.x) % kWarpSize < kLanes;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      unsigned largest[4] = {0, 0, 0, 0};
+      Vector<unsigned, 4> largest{};
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
 #pragma unroll
         for (int i = 0; i < kCount; ++i) largest[c] = max(largest[c], magnitude_bits(x[i][v][c]));
         if constexpr (kLanes < kWarpSize) largest[c] = max(largest[c], __shfl_xor_sync(kFullWarp, largest[c], kLanes));
       }
-      if (leads) largest_of[warp][v][lane] = {largest[0], largest[1], largest[2], largest[3]};
+      if (leads) largest_of[warp][v][lane] = largest;
     }
     __syncthreads();
     SplitScale scales[kVectors][4];
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      uint4 largest = {0, 0, 0, 0};
+    for (int v = 0; v < kVectors; ++v)
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) {
-        const uint4 other = largest_of[w][v][lane];
-        largest.x = max(largest.x, other.x), largest.y = max(largest.y, other.y);
-        largest.z = max(largest.z, other.z), largest.w = max(largest.w, other.w);
+      for (int c = 0; c < 4; ++c) {
+        unsigned largest = 0;
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) largest = max(largest, largest_of[w][v][lane][c]);
+        scales[v][c] = SplitScale(largest);
       }
-      scales[v][0] = SplitScale(largest.x), scales[v][1] = SplitScale(largest.y);
-      scales[v][2] = SplitScale(largest.z), scales[v][3] = SplitScale(largest.w);
-    }
     half* const out = to();
     bool failed = false;
     unsigned lossy_columns[kVectors] = {};  // a byte per column

@@ -19,6 +19,30 @@ __device__ __forceinline__ ptx::Barrier* acquire(const Pipeline<kStages>& slots,
   return landed;
 }
 
+/// Loads every warpgroup's rows of the mask of a tile of keys.
+template <int kIndex, Masking kMasking>
+__device__ __forceinline__ void load_mask(const ArgumentsOf<TileArguments, kMasking>& g, const Shared<kIndex, kMasking>& shared,
+                                          const TileOf<kMasking>& tile, PipelineState<Shared<kIndex, kMasking>::kMaskSlots>& mask,
+                                          int n, bool leads) {
+  using S = Shared<kIndex, kMasking>;
+  constexpr Tile kTile = S::kTile;
+  const auto& steps = g.mask.steps;
+  const int head = steps.head != 0 ? tile.head : 0, inner = steps.inner != 0 ? tile.inner : 0,
+            outer = steps.outer != 0 ? tile.outer : 0;
+#pragma unroll
+  for (int warpgroup = 0; warpgroup < kTile.consumers; ++warpgroup) {
+    ptx::Barrier* const landed = acquire(shared.mask_slots(warpgroup), mask);
+    if (leads) {
+      constexpr int kRowBytes = 2 * kTile.mask_columns();
+      ptx::barrier_arrive_expect(landed, kTile.mask_blocks() * g.mask.slot_rows * kRowBytes);
+      for (int block = 0; block < kTile.mask_blocks(); ++block)
+        ptx::tma_load(shared.mask(warpgroup, mask.slot) + block * 64 * kRowBytes, &g.mask_map, landed, n * S::kKeys + 64 * block,
+                      head, g.pack.divide(tile.row + 64 * warpgroup), inner, outer);
+    }
+  }
+  mask.advance();
+}
+
 /// All lanes walk and wait; one issues.
 template <int kIndex, Masking kMasking>
 __device__ __forceinline__ void produce(const ArgumentsOf<TileArguments, kMasking>& g, const Shared<kIndex, kMasking>& shared) {
@@ -34,44 +58,23 @@ __device__ __forceinline__ void produce(const ArgumentsOf<TileArguments, kMaskin
     const TileOf<kMasking> tile(g, item);
     KeyWalk<S::kKeys, kMasking> walk(g, tile);
 
-    const auto load_keys = [&](int n) {
-      ptx::Barrier* const landed = acquire(shared.key_slots, key);
+    // Loads keys or values of tile n.
+    const auto load = [&](const auto& slots, auto& state, unsigned char* to, int bytes, int blocks, const CUtensorMap& map,
+                          const TileArguments::Steps& steps, int n) {
+      ptx::Barrier* const landed = acquire(slots, state);
       if (leads) {
-        ptx::barrier_arrive_expect(landed, kTile.key_bytes());
-        for (int block = 0; block < S::kHeadBlocks; ++block)
-          ptx::tma_load(shared.keys + key.slot * kTile.key_bytes() + block * S::kKeyBlock, &g.key, landed, 64 * block,
-                        tile.first_key() + n * S::kKeys, tile.inner * g.key_steps.inner, tile.key_batch() * g.key_steps.outer);
+        ptx::barrier_arrive_expect(landed, bytes);
+        for (int block = 0; block < blocks; ++block)
+          ptx::tma_load(to + state.slot * bytes + block * S::kKeyBlock, &map, landed, 64 * block, tile.first_key() + n * S::kKeys,
+                        tile.inner * steps.inner, tile.key_batch() * steps.outer);
       }
-      key.advance();
+      state.advance();
+    };
+    const auto load_keys = [&](int n) {
+      load(shared.key_slots, key, shared.keys, kTile.key_bytes(), S::kHeadBlocks, g.key, g.key_steps, n);
     };
     const auto load_values = [&](int n) {
-      ptx::Barrier* const landed = acquire(shared.value_slots, value);
-      if (leads) {
-        ptx::barrier_arrive_expect(landed, kTile.value_bytes());
-        for (int block = 0; block < S::kValueBlocks; ++block)
-          ptx::tma_load(shared.values + value.slot * kTile.value_bytes() + block * S::kKeyBlock, &g.value, landed, 64 * block,
-                        tile.first_key() + n * S::kKeys, tile.inner * g.value_steps.inner,
-                        tile.key_batch() * g.value_steps.outer);
-      }
-      value.advance();
-    };
-
-    [[maybe_unused]] const auto load_mask = [&](int n) {
-      const auto& steps = g.mask.steps;
-      const int head = steps.head != 0 ? tile.head : 0, inner = steps.inner != 0 ? tile.inner : 0,
-                outer = steps.outer != 0 ? tile.outer : 0;
-#pragma unroll
-      for (int warpgroup = 0; warpgroup < kTile.consumers; ++warpgroup) {
-        ptx::Barrier* const landed = acquire(shared.mask_slots(warpgroup), mask);
-        if (leads) {
-          constexpr int kRowBytes = 2 * kTile.mask_columns();
-          ptx::barrier_arrive_expect(landed, kTile.mask_blocks() * g.mask.slot_rows * kRowBytes);
-          for (int block = 0; block < kTile.mask_blocks(); ++block)
-            ptx::tma_load(shared.mask(warpgroup, mask.slot) + block * 64 * kRowBytes, &g.mask_map, landed,
-                          n * S::kKeys + 64 * block, head, g.pack.divide(tile.row + 64 * warpgroup), inner, outer);
-        }
-      }
-      mask.advance();
+      load(shared.value_slots, value, shared.values, kTile.value_bytes(), S::kValueBlocks, g.value, g.value_steps, n);
     };
 
     bool asked = false;
@@ -95,7 +98,7 @@ __device__ __forceinline__ void produce(const ArgumentsOf<TileArguments, kMaskin
       if constexpr (S::kMaskSlots > 0) {
         // A mask slot of this item is free only after the consumers have read the mask in it, for which they need the queries.
         if (!asked && tiles > S::kMaskSlots) load_queries();
-        if (walk.on_mask()) load_mask(n);
+        if (walk.on_mask()) load_mask<kIndex>(g, shared, tile, mask, n, leads);
       }
       walk.next();
       // If the query slot is still taken, loads as much as there is room for: then the consumers need the queries to go on.

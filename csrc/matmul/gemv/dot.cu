@@ -85,6 +85,48 @@ struct Line {
   }
 };
 
+/// Adds a lane's first quad of products to zeros, with their rounding errors.
+template <int kSums>
+__device__ __forceinline__ void add_first(float (&sums)[kSums], float& off, const Vector<float, 4>& x,
+                                          const Vector<float, 4>& w) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    float& sum = sums[i % kSums];
+    if (i < kSums) {
+      sum = fmaf(x[i], w[i], 0.f);
+      off = plus(off, fmaf(x[i], w[i], -sum));
+    } else {
+      off = plus(off, add_product(sum, x[i], w[i]));
+    }
+  }
+}
+
+/// Adds a quad of products with their rounding errors; if it is not `here`, 0 * 0.
+template <int kSums>
+__device__ __forceinline__ void add_exactly(float (&sums)[kSums], float& off, const Vector<float, 4>& x,
+                                            const Vector<float, 4>& w, bool here) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) off = plus(off, add_product(sums[i % kSums], here ? x[i] : 0.f, here ? w[i] : 0.f));
+}
+
+/// A lane's sum.
+template <int kSums>
+__device__ __forceinline__ Compensated total(const float (&sums)[kSums], float off) {
+  Compensated own{sums[0], off};
+  if constexpr (kSums == 4) {
+    own.add({sums[1], 0});
+    own.add(Compensated::of(sums[2], sums[3]));
+  }
+  return own;
+}
+/// A warp's, without the rounding errors of these additions.
+template <int kSums>
+__device__ __forceinline__ Compensated plain_warp_sum(const float (&sums)[kSums], float off) {
+  float own = sums[0];
+  if constexpr (kSums == 4) own = plus(plus(sums[0], sums[1]), plus(sums[2], sums[3]));
+  return {warp_reduce(own, [](float a, float b) { return plus(a, b); }), off};
+}
+
 }  // namespace dot
 
 /// kStaged: x is copied to shared memory.
@@ -164,12 +206,7 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
 #pragma unroll
         for (int r = 0; r < kLines; ++r)
 #pragma unroll
-          for (int j = 0; j < kX; ++j)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              float& sum = sums[r][j][i % kSums];
-              off[r][j] = plus(off[r][j], add_product(sum, here ? of_x[u][j][i] : 0.f, here ? of_w[u][r][i] : 0.f));
-            }
+          for (int j = 0; j < kX; ++j) dot::add_exactly(sums[r][j], off[r][j], of_x[u][j], of_w[u][r], here);
       }
     } else {
 #pragma unroll
@@ -181,16 +218,7 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
           for (int r = 0; r < kLines; ++r) {
             if (kWhole || u == 0 || quad + u * step < quads) {
               if (kExact == dot::Exact::first && u == 0 && quad == exact_quad) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                  float& sum = sums[r][j][i % kSums];
-                  if (i < kSums) {  // from zero
-                    sum = fmaf(of_x[i], of_w[u][r][i], 0.f);
-                    off[r][j] = plus(off[r][j], fmaf(of_x[i], of_w[u][r][i], -sum));
-                  } else {
-                    off[r][j] = plus(off[r][j], add_product(sum, of_x[i], of_w[u][r][i]));
-                  }
-                }
+                dot::add_first(sums[r][j], off[r][j], of_x, of_w[u][r]);
               } else {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) sums[r][j][i % kSums] = fmaf(of_x[i], of_w[u][r][i], sums[r][j][i % kSums]);
@@ -211,22 +239,13 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
     const std::int64_t row = args.stream_b ? j : line, column = args.stream_b ? line : j;
     static_cast<float*>(p.out)[(batch * p.m + row) * p.n + column] = epilogue.exact(total.value(), row, column);
   };
-  const auto of_lane = [&](int j, int r) {
-    const float(&s)[kSums] = sums[r][j];
-    Compensated own{s[0], off[r][j]};
-    if constexpr (!kStrided) {
-      own.add({s[1], 0});
-      own.add(Compensated::of(s[2], s[3]));
-    }
-    return own;
-  };
   if constexpr (kShort) {
 #pragma unroll
     for (int r = 0; r < kLines; ++r) {
       Compensated own{};  // lane j keeps the sum of x's line j
 #pragma unroll
       for (int j = 0; j < kX; ++j) {
-        const Compensated sum = warp_sum(of_lane(j, r), lanes);
+        const Compensated sum = warp_sum(dot::total(sums[r][j], off[r][j]), lanes);
         if (own_lane == j) own = sum;
       }
       const std::int64_t line = first_line + group * kLines + r;
@@ -240,15 +259,7 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
   for (int j = 0; j < kX; ++j)
 #pragma unroll
     for (int r = 0; r < kLines; ++r) {
-      Compensated own{};
-      if (joins) {
-        own = warp_sum(of_lane(j, r));
-      } else {
-        const float(&s)[kSums] = sums[r][j];
-        own = {s[0], off[r][j]};
-        if constexpr (!kStrided) own.sum = plus(plus(s[0], s[1]), plus(s[2], s[3]));
-        own.sum = warp_reduce(own.sum, [](float a, float b) { return plus(a, b); });
-      }
+      const Compensated own = joins ? warp_sum(dot::total(sums[r][j], off[r][j])) : dot::plain_warp_sum(sums[r][j], off[r][j]);
       if (lane == 0) of_warps[warp][j][r] = own;
     }
   __syncthreads();

@@ -37,60 +37,41 @@ struct SweepArguments {
   unsigned tiles;  ///< of 128 lines, per batch
 };
 
-/// kX: lines of x. kVector: every quad of lines is one aligned access, wholly in or out of bounds. kBuffers: groups of k that a
-/// warp has in flight; with one, three CTAs of half as many warps fit an SM.
+/// A warp's groups of k: loads, and sums of a strip.
 template <int kX, bool kVector, int kBuffers>
-__global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), kBuffers == 1 ? 3 : 1)
-    sweep_kernel(const __grid_constant__ SweepArguments args) {
-  using Quad = Vector<float, 4>;
-  constexpr int kDepth = kSweepDepth, kLines = kSweepColumns;
+struct SweepWarp {
+  static constexpr int kDepth = kSweepDepth;
   static_assert(kX * kDepth <= kWarpSize, "a lane an element of x");
-  const Problem& p = args.problem;
-  const int warps = static_cast<int>(blockDim.x) / kWarpSize;
-  const bool exact = p.k <= kSweepExact;
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int splits = args.splits, split = static_cast<int>(blockIdx.x) % splits;
-  const unsigned tile = blockIdx.x / static_cast<unsigned>(splits), batch = tile / args.tiles;
-  const int lines = static_cast<int>(args.stream_b ? p.n : p.m), x_lines = static_cast<int>(args.stream_b ? p.m : p.n);
-  const int line0 = static_cast<int>(tile - batch * args.tiles) * kLines, k_size = static_cast<int>(p.k);
-  const Operand &wo = args.stream_b ? p.b : p.a, &xo = args.stream_b ? p.a : p.b;
-  const std::int64_t w_k = args.stream_b ? wo.row_stride : wo.col_stride, x_k = args.stream_b ? xo.col_stride : xo.row_stride,
-                     x_step = args.stream_b ? xo.row_stride : xo.col_stride;
-  // Line of element i of a lane's quad. Lines out of bounds repeat the last one; their sums are not stored.
-  const auto line_of = [&](int i) { return line0 + (kVector ? 4 * lane + i : lane + 32 * i); };
-  std::int64_t w_batch = 0, x_batch = 0;
-  each_batch_dim(p, batch,
-                 [&](int d, std::int64_t at) { w_batch += at * wo.batch_stride[d], x_batch += at * xo.batch_stride[d]; });
-  const float* const w = static_cast<const float*>(wo.data) + w_batch;
-  const float* const quad = w + min(line_of(0), lines - (kVector ? 4 : 1));
-  const float* const x = static_cast<const float*>(xo.data) + x_batch + min(lane / kDepth, x_lines - 1) * x_step;
-
-  ptx::grid_release();
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (splits > 1) ptx::cluster_arrive_relaxed();  // the wait is before writes to another block's memory: it must have started
-#endif
-  ptx::grid_wait();
+  using Lines = float[kX][kSweepColumns];  // a tile's
+  const float *quad, *x;                   ///< a lane's lines of w, and its line of x, at k = 0
+  std::int64_t w_k, x_k;                   ///< strides
+  int k_size, lane, last;                  ///< last: lines of w after the lane's first
   float sums[kX][4] = {};
-  Quad of_w[kBuffers][kDepth];
+  Vector<float, 4> of_w[kBuffers][kDepth];
   float of_x[kBuffers];
-  const auto load = [&]<bool kWhole>(int buffer, int k0) {
+
+  /// Element j of the lane's quad of lines, in the tile.
+  __device__ __forceinline__ int line(int j) const { return kVector ? 4 * lane + j : lane + 32 * j; }
+
+  template <bool kWhole>
+  __device__ __forceinline__ void load(int buffer, int k0) {
     const int depth = kWhole ? kDepth : k_size - k0;
     const float* from = quad + k0 * w_k;
     of_x[buffer] = kWhole || lane % kDepth < depth ? x[(k0 + lane % kDepth) * x_k] : 0.f;
 #pragma unroll
     for (int i = 0; i < kDepth; ++i, from += w_k) {
-      Quad& v = of_w[buffer][i];
-      v = Quad{};
+      auto& v = of_w[buffer][i];
+      v = {};
       if (!kWhole && i >= depth) continue;
       if constexpr (kVector) {
         v = stream_vector(from);
       } else {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) v[j] = from[min(32 * j, lines - 1 - min(line_of(0), lines - 1))];
+        for (int j = 0; j < 4; ++j) v[j] = from[min(32 * j, last)];
       }
     }
-  };
-  const auto multiply = [&](int buffer) {
+  }
+  __device__ __forceinline__ void multiply(int buffer) {
 #pragma unroll
     for (int i = 0; i < kDepth; ++i)
 #pragma unroll
@@ -99,66 +80,113 @@ __global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), k
 #pragma unroll
         for (int j = 0; j < 4; ++j) sums[r][j] = fmaf(value, of_w[buffer][i][j], sums[r][j]);
       }
-  };
-  __shared__ float of_strips[kSweepStrips][kX][kLines];
-  extern __shared__ float dynamic[];
-  const auto off_of_strip = [&](int strip, int r, int line) -> float& { return dynamic[(strip * kX + r) * kLines + line]; };
-  const auto own_line = [&](int j) { return kVector ? 4 * lane + j : lane + 32 * j; };
-  const int strips = exact ? min(kSweepStrips, (k_size + kDepth - 1) / kDepth) : kSweepStrips;
-  const int step = kSweepStrips * splits * kDepth;
-  const auto add_strip = [&](int strip) {
-    int k0 = (split * kSweepStrips + strip) * kDepth;
-    if (exact) {
-      load.template operator()<false>(0, k0);
+  }
+  __device__ __forceinline__ void multiply_exactly(Lines& errors) {
 #pragma unroll
-      for (int r = 0; r < kX; ++r) {
-        float off[4] = {};
+    for (int r = 0; r < kX; ++r) {
+      float off[4] = {};
 #pragma unroll
-        for (int i = 0; i < kDepth; ++i) {
-          const float value = __shfl_sync(kFullWarp, of_x[0], r * kDepth + i);
+      for (int i = 0; i < kDepth; ++i) {
+        const float value = __shfl_sync(kFullWarp, of_x[0], r * kDepth + i);
 #pragma unroll
-          for (int j = 0; j < 4; ++j) off[j] = plus(off[j], add_product(sums[r][j], value, of_w[0][i][j]));
-        }
-#pragma unroll
-        for (int j = 0; j < 4; ++j) off_of_strip(strip, r, own_line(j)) = off[j];
+        for (int j = 0; j < 4; ++j) off[j] = plus(off[j], add_product(sums[r][j], value, of_w[0][i][j]));
       }
-      k0 += step;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) errors[r][line(j)] = off[j];
     }
+  }
+  /// Adds groups k0, k0 + step, ... of k.
+  __device__ __forceinline__ void add(int k0, int step) {
     if constexpr (kBuffers == 2) {  // groups k0 and k0 + step in flight, then k0 + 2 step for the first ...
       const int whole = k0 + kDepth <= k_size ? (k_size - kDepth - k0) / step + 1 : 0;
-      if (whole > 0) load.template operator()<true>(0, k0);
+      if (whole > 0) load<true>(0, k0);
       for (int i = 0; i < whole; i += 2) {
-        if (i + 1 < whole) load.template operator()<true>(1, k0 + (i + 1) * step);
+        if (i + 1 < whole) load<true>(1, k0 + (i + 1) * step);
         multiply(0);
-        if (i + 2 < whole) load.template operator()<true>(0, k0 + (i + 2) * step);
+        if (i + 2 < whole) load<true>(0, k0 + (i + 2) * step);
         if (i + 1 < whole) multiply(1);
       }
       k0 += whole * step;
     } else {
       for (; k0 + kDepth <= k_size; k0 += step) {
-        load.template operator()<true>(0, k0);
+        load<true>(0, k0);
         multiply(0);
       }
     }
     if (k0 < k_size) {
-      load.template operator()<false>(0, k0);
+      load<false>(0, k0);
       multiply(0);
     }
+  }
+  /// Stores the strip's sums and begins another.
+  __device__ __forceinline__ void move_sums(Lines& to) {
 #pragma unroll
     for (int r = 0; r < kX; ++r)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        of_strips[strip][r][own_line(j)] = sums[r][j];
-        sums[r][j] = 0;
-      }
-  };
-  for (int strip = warp; strip < strips; strip += warps) add_strip(strip);
+      for (int j = 0; j < 4; ++j) to[r][line(j)] = sums[r][j], sums[r][j] = 0;
+  }
+};
+
+/// The sum over strips or splits, in order.
+template <int kX>
+__device__ __forceinline__ float sweep_sum(const float (*of)[kX][kSweepColumns], int count, int row, int line) {
+  float total = of[0][row][line];
+  for (int i = 1; i < count; ++i) total = plus(total, of[i][row][line]);
+  return total;
+}
+
+/// kX: lines of x. kVector: every quad of lines is one aligned access, wholly in or out of bounds. kBuffers: groups of k that a
+/// warp has in flight; with one, three CTAs of half as many warps fit an SM.
+template <int kX, bool kVector, int kBuffers>
+__global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), kBuffers == 1 ? 3 : 1)
+    sweep_kernel(const __grid_constant__ SweepArguments args) {
+  using Warp = SweepWarp<kX, kVector, kBuffers>;
+  using Lines = typename Warp::Lines;
+  constexpr int kDepth = kSweepDepth, kLines = kSweepColumns;
+  const Problem& p = args.problem;
+  const bool exact = p.k <= kSweepExact;
+  const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
+  const int splits = args.splits, split = static_cast<int>(blockIdx.x) % splits;
+  const unsigned tile = blockIdx.x / static_cast<unsigned>(splits), batch = tile / args.tiles;
+  const int lines = static_cast<int>(args.stream_b ? p.n : p.m), x_lines = static_cast<int>(args.stream_b ? p.m : p.n);
+  const int line0 = static_cast<int>(tile - batch * args.tiles) * kLines, k_size = static_cast<int>(p.k);
+  const Operand &wo = args.stream_b ? p.b : p.a, &xo = args.stream_b ? p.a : p.b;
+  const std::int64_t w_k = args.stream_b ? wo.row_stride : wo.col_stride, x_k = args.stream_b ? xo.col_stride : xo.row_stride,
+                     x_step = args.stream_b ? xo.row_stride : xo.col_stride;
+  std::int64_t w_batch = 0, x_batch = 0;
+  each_batch_dim(p, batch,
+                 [&](int d, std::int64_t at) { w_batch += at * wo.batch_stride[d], x_batch += at * xo.batch_stride[d]; });
+  // Lines out of bounds repeat the last one; their sums are not stored.
+  const int own_line = line0 + (kVector ? 4 * lane : lane);
+  const float* const w = static_cast<const float*>(wo.data) + w_batch + min(own_line, lines - (kVector ? 4 : 1));
+  const float* const x = static_cast<const float*>(xo.data) + x_batch + min(lane / kDepth, x_lines - 1) * x_step;
+
+  ptx::grid_release();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (splits > 1) ptx::cluster_arrive_relaxed();  // the wait is before writes to another block's memory: it must have started
+#endif
+  ptx::grid_wait();
+  Warp own{w, x, w_k, x_k, k_size, lane, lines - 1 - min(own_line, lines - 1)};
+  __shared__ Lines of_strips[kSweepStrips];
+  extern __shared__ float dynamic[];
+  Lines* const more = reinterpret_cast<Lines*>(dynamic);  // rounding errors of strips, or sums of splits
+  const int strips = exact ? min(kSweepStrips, (k_size + kDepth - 1) / kDepth) : kSweepStrips;
+  const int step = kSweepStrips * splits * kDepth;
+  for (int strip = thread / kWarpSize; strip < strips; strip += threads / kWarpSize) {
+    int k0 = (split * kSweepStrips + strip) * kDepth;
+    if (exact) {
+      own.template load<false>(0, k0);
+      own.multiply_exactly(more[strip]);
+      k0 += step;
+    }
+    own.add(k0, step);
+    own.move_sums(of_strips[strip]);
+  }
   __syncthreads();
 
   // Thread t adds up elements t, t + threads, ... of the tile: element e is line e % kLines of x's line e / kLines.
-  const int threads = static_cast<int>(blockDim.x), elements = x_lines * kLines;
   const auto each = [&](const auto& f) {
-    for (int e = static_cast<int>(threadIdx.x); e < elements; e += threads)
+    for (int e = thread; e < x_lines * kLines; e += threads)
       if (line0 + e % kLines < lines) f(e / kLines, e % kLines);
   };
   const auto store = [&](float total, int row, int line) {
@@ -169,31 +197,21 @@ __global__ void __launch_bounds__(32 * kSweepStrips / (kBuffers == 1 ? 2 : 1), k
   if (exact) {  // no cluster: sweep_splits
     each([&](int row, int line) {
       Compensated total{};
-      for (int i = 0; i < strips; ++i) total.add({of_strips[i][row][line], off_of_strip(i, row, line)});
+      for (int i = 0; i < strips; ++i) total.add({of_strips[i][row][line], more[i][row][line]});
       store(total.value(), row, line);
     });
     return;
   }
-  const auto of_block = [&](int row, int line) {
-    float total = of_strips[0][row][line];
-    for (int i = 1; i < kSweepStrips; ++i) total = plus(total, of_strips[i][row][line]);
-    return total;
-  };
+  const auto of_block = [&](int row, int line) { return sweep_sum(of_strips, kSweepStrips, row, line); };
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if (splits > 1) {
-    // In the cluster's first block.
-    const auto of_split = [&](int s, int row, int line) -> float& { return dynamic[(s * kX + row) * kLines + line]; };
     ptx::cluster_wait();
     each([&](int row, int line) {
-      ptx::store_remote(ptx::remote_address(&of_split(split, row, line), 0), __float_as_uint(of_block(row, line)));
+      ptx::store_remote(ptx::remote_address(&more[split][row][line], 0), __float_as_uint(of_block(row, line)));
     });
     ptx::cluster_sync();
     if (split > 0) return;
-    each([&](int row, int line) {
-      float total = of_split(0, row, line);
-      for (int i = 1; i < splits; ++i) total = plus(total, of_split(i, row, line));
-      store(total, row, line);
-    });
+    each([&](int row, int line) { store(sweep_sum(more, splits, row, line), row, line); });
     return;
   }
 #endif

@@ -136,6 +136,75 @@ __device__ __forceinline__ void add(Sums& sum, const Sums& x) {
   for (int j = 0; j < 4; ++j) sum.v[j] += x.v[j];
 }
 
+/// A tile's place in C, and its rows and columns in bounds.
+struct Tile {
+  unsigned batch;
+  int row0, col0, rows, columns;
+};
+
+/// Adds the warps' and the cluster's sums and stores C. own_sums: this warp's.
+template <class Shape, bool kAlongKB>
+__device__ __forceinline__ void finish(const SlicedArguments& args, const Tile& tile, float* rings, const double* own_sums,
+                                       int split) {
+  constexpr int kQuads = Shape::kTile.n / 4, kAllQuads = Shape::kTile.m * kQuads;
+  const Problem& p = args.problem;
+  const int splits = args.splits, lane = static_cast<int>(threadIdx.x) % 32;
+  const int thread = static_cast<int>(threadIdx.x);
+  double* const of_warps = reinterpret_cast<double*>(rings);
+  const auto place = [&](int quad) {
+    return Shape::A::place(quad / kQuads) * Shape::kSumPitch + Shape::B::place(quad % kQuads * 4);
+  };
+  constexpr int kNext = kAlongKB ? 1 : 8;  // from one element of a quad to the next
+  const auto warp_sum = [](const double* from) {
+    if constexpr (kAlongKB) return load_quad(from);
+    return Sums{{from[0], from[kNext], from[2 * kNext], from[3 * kNext]}};
+  };
+  const auto block_sum = [&](int quad) {
+    Sums sum = warp_sum(of_warps + place(quad));
+#pragma unroll
+    for (int w = 1; w < kWarps; ++w) add(sum, warp_sum(of_warps + w * (Shape::kRing / 2) + place(quad)));
+    return sum;
+  };
+  const auto store = [&](int quad, const Sums& sum) {
+    const int row = quad / kQuads, column = quad % kQuads * 4, count = tile.columns - column;
+    if (row >= tile.rows || count <= 0) return;
+    Quad<float> x{
+        {static_cast<float>(sum.v[0]), static_cast<float>(sum.v[1]), static_cast<float>(sum.v[2]), static_cast<float>(sum.v[3])}};
+    x = finished_quad(p, args.plain, static_cast<int>(tile.batch), tile.row0 + row, tile.col0 + column, x, count);
+    store_row_quad(
+        static_cast<float*>(p.out) + (static_cast<std::int64_t>(tile.batch) * p.m + tile.row0 + row) * p.n + tile.col0 + column,
+        x, count, p.n);
+  };
+  if (args.apart) {
+#pragma unroll 1
+    for (int quad = lane; quad < kAllQuads; quad += 32) store(quad, warp_sum(own_sums + place(quad)));
+    return;
+  }
+  if (splits == 1) {
+#pragma unroll 1
+    for (int quad = thread; quad < kAllQuads; quad += kThreads) store(quad, block_sum(quad));
+    return;
+  }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  constexpr int kOwnQuads = kAllQuads / kThreads;
+  Sums own[kOwnQuads];
+#pragma unroll
+  for (int i = 0; i < kOwnQuads; ++i) own[i] = block_sum(thread + i * kThreads);
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kOwnQuads; ++i) store_quad(of_warps + 4 * (thread + i * kThreads), own[i]);
+  ptx::cluster_sync();
+#pragma unroll 1
+  for (int quad = split + thread * splits; quad < kAllQuads; quad += kThreads * splits) {
+    Sums sum = load_remote(ptx::remote_address(of_warps + 4 * quad, 0));
+    for (int rank = 1; rank < splits; ++rank)
+      add(sum, load_remote(ptx::remote_address(of_warps + 4 * quad, static_cast<unsigned>(rank))));
+    store(quad, sum);
+  }
+  ptx::cluster_sync();  // no CTA exits while its sums are read
+#endif
+}
+
 }  // namespace sliced
 
 template <SlicedTile kSliced, bool kAlongKA, bool kAlongKB>
@@ -145,7 +214,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   using A = typename Shape::A;
   using B = typename Shape::B;
   constexpr TileInfo kTile = Shape::kTile;
-  constexpr int kStages = Shape::kStages, kQuads = kTile.n / 4;
+  constexpr int kStages = Shape::kStages;
   extern __shared__ __align__(16) float rings[];
 
   const Problem& p = args.problem;
@@ -214,57 +283,7 @@ __global__ void __launch_bounds__(sliced::kThreads, 1) sliced_gemm(const __grid_
   else
     __syncthreads();
 
-  const int thread = static_cast<int>(threadIdx.x);
-  double* const of_warps = reinterpret_cast<double*>(rings);
-  const auto place = [&](int quad) { return A::place(quad / kQuads) * Shape::kSumPitch + B::place(quad % kQuads * 4); };
-  constexpr int kNext = kAlongKB ? 1 : 8;  // from one element of a quad to the next
-  const auto warp_sum = [](const double* from) {
-    if constexpr (kAlongKB) return load_quad(from);
-    return Sums{{from[0], from[kNext], from[2 * kNext], from[3 * kNext]}};
-  };
-  const auto block_sum = [&](int quad) {
-    Sums sum = warp_sum(of_warps + place(quad));
-#pragma unroll
-    for (int w = 1; w < kWarps; ++w) add(sum, warp_sum(of_warps + w * (Shape::kRing / 2) + place(quad)));
-    return sum;
-  };
-  const auto store = [&](int quad, const Sums& sum) {
-    const int row = quad / kQuads, column = quad % kQuads * 4, count = columns - column;
-    if (row >= rows || count <= 0) return;
-    Quad<float> x{
-        {static_cast<float>(sum.v[0]), static_cast<float>(sum.v[1]), static_cast<float>(sum.v[2]), static_cast<float>(sum.v[3])}};
-    x = finished_quad(p, args.plain, static_cast<int>(batch), row0 + row, col0 + column, x, count);
-    store_row_quad(static_cast<float*>(p.out) + (static_cast<std::int64_t>(batch) * p.m + row0 + row) * p.n + col0 + column, x,
-                   count, p.n);
-  };
-  if (args.apart) {
-#pragma unroll 1
-    for (int quad = lane; quad < kTile.m * kQuads; quad += 32) store(quad, warp_sum(own_sums + place(quad)));
-    return;
-  }
-  if (splits == 1) {
-#pragma unroll 1
-    for (int quad = thread; quad < kTile.m * kQuads; quad += kThreads) store(quad, block_sum(quad));
-    return;
-  }
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  constexpr int kOwnQuads = kTile.m * kQuads / kThreads;
-  Sums own[kOwnQuads];
-#pragma unroll
-  for (int i = 0; i < kOwnQuads; ++i) own[i] = block_sum(thread + i * kThreads);
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < kOwnQuads; ++i) store_quad(of_warps + 4 * (thread + i * kThreads), own[i]);
-  ptx::cluster_sync();
-#pragma unroll 1
-  for (int quad = split + thread * splits; quad < kTile.m * kQuads; quad += kThreads * splits) {
-    Sums sum = load_remote(ptx::remote_address(of_warps + 4 * quad, 0));
-    for (int rank = 1; rank < splits; ++rank)
-      add(sum, load_remote(ptx::remote_address(of_warps + 4 * quad, static_cast<unsigned>(rank))));
-    store(quad, sum);
-  }
-  ptx::cluster_sync();  // no CTA exits while its sums are read
-#endif
+  finish<Shape, kAlongKB>(args, {batch, row0, col0, rows, columns}, rings, own_sums, split);
 }
 
 void launch_sliced(const Problem& p, const SlicedPlan& plan, cudaStream_t stream) {

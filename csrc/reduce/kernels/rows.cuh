@@ -69,8 +69,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   in = ptx::grid_wait(in);
 
   const Convert<T> convert(plan);
-  const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
-  const int teams = static_cast<int>(blockDim.x) / lanes;
+  const int lanes = plan.lanes, lane = static_cast<int>(threadIdx.x) & (lanes - 1), teams = static_cast<int>(blockDim.x) / lanes;
   const bool whole = plan.splits == 1;  // a CTA takes rows of one split, else splits of one row
   const auto [row, first, items] = work_of_cta(plan, whole);
   const bool one_run = plan.vector && plan.reduced.dims == 1;

@@ -65,10 +65,18 @@ __device__ __forceinline__ unsigned long long as_unit(double x) {
 
 /// A unit of -inf: it changes neither maximum nor sum.
 template <class T>
-__device__ __forceinline__ Unit<T> nothing() {
+__device__ __forceinline__ constexpr Unit<T> nothing() {
   if constexpr (sizeof(T) == 8) return 0xfff0000000000000ull;
   if constexpr (sizeof(T) == 4) return 0xff800000u;
   return std::is_same_v<T, bf16> ? 0xff80ff80u : 0xfc00fc00u;
+}
+
+/// 16 bytes of them.
+template <class T>
+__device__ __forceinline__ uint4 nothing16() {
+  if constexpr (sizeof(T) == 8) return {0, 0xfff00000u, 0, 0xfff00000u};
+  constexpr auto kUnit = static_cast<unsigned>(nothing<T>());
+  return {kUnit, kUnit, kUnit, kUnit};
 }
 
 /// Elements of a block that are not from..to-1 become those of `fill`.
