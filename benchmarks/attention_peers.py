@@ -267,7 +267,7 @@ def backends(p: Problem, dtype: torch.dtype, options: Options) -> list[str]:
         names += ["sdpa_flash"] * (not p.mask and not p.window and p.dv == p.size) + ["sdpa_cudnn"]
     if not p.gqa:
         names.append("sdpa_efficient")
-    return names + ["sdpa_math"] * (options.all or not names or p.size > 256)
+    return names + ["sdpa_math"] * (options.all or not names or (p.size > 256 and not p.latent))
 
 
 def peers(p: Problem, dtype: torch.dtype, options: Options) -> list[Contender]:

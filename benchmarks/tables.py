@@ -94,6 +94,9 @@ def preference(cold: bool, row: dict) -> int:
 def best_peer(group: Group) -> dict | None:
     """The fastest contender that computes what ours computes."""
     loose = {TF32} if group[OURS]["mode"] == "highest" else set()
+    shape = group[OURS].get("shape", {})
+    if shape.get("d", 0) > 256 and shape["d"] != shape["dv"]:
+        loose.add("sdpa_math")  # of latent attention it repeats the cache for each of 128 heads
     peers = [row for name, row in group.items() if not name.startswith(OURS) and name not in loose]
     return min(peers, key=lambda row: row["us"]) if peers else None
 

@@ -84,6 +84,15 @@ def test_other_gpus_kernels_have_no_peer_that_only_hopper_has() -> None:
     assert tables.portable_table(tables.Results(COMMITTED, {})) == ""
 
 
+def test_latent_attention_has_no_peer_in_math() -> None:
+    """SDPA's math backend repeats the cache for each head: a ratio to it says nothing."""
+    for dv, peer in ((576, "sdpa_math"), (512, None)):
+        shape = {"d": 576, "dv": dv}
+        rows = [example_row("1x1x1", name, 1.0, mode=None, shape=shape) for name in ("xgemm", "sdpa_math")]
+        best = tables.best_peer({row["contender"]: row for row in rows})
+        assert (best and best["contender"]) == peer
+
+
 @pytest.mark.parametrize("page", report.pages(ROOT), ids=lambda page: page.name)
 def test_no_part_of_a_page_is_empty(page: Path) -> None:
     """An empty part is up to date, too, when its generator no longer reads the files."""
