@@ -126,8 +126,9 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
     return result;
   };
   const auto torch = [&] {
+    if (!call_torch) return Tensor();
     const SumInto sum = op == "addmm"_op ? previous(true).addmm : op == "baddbmm"_op ? previous(true).baddbmm : nullptr;
-    if (!call_torch || !sum) return Tensor();
+    if (!sum) return Tensor();
     const Tensor to = out ? *out : empty(shape, va.dtype, va);
     return sum(to.get(), input.get(), a.get(), b.get(), beta, alpha) == AOTI_TORCH_SUCCESS ? to : Tensor();
   };

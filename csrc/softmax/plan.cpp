@@ -103,6 +103,7 @@ int packed_rows(const Plan& plan, int sm_count) {
 
 /// `few`: may the number of rows decide?
 void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool few) {
+  const bool hopper = gpu.major == 9;
   const std::int64_t vectors = ceil_div(plan.length, width), bytes = plan.length * (16 / width);
   const bool whole = bytes % 16 == 0;
   const std::int64_t most_blocks = ceil_div(bytes + 16 - 16 / width, 16);  // that a row can touch
@@ -114,8 +115,8 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool
     // For any number of rows where a warp is one row's, or odd_rows would have five vectors in each of four lanes.
     const bool always = odd ? odd_lanes * width == 2 * kWarp || (odd_lanes == kLeastOddLanes && odd_steps == kOddSteps)
                             : (bytes <= kShortestInWarp && plan.length <= kMostOfWarp) ||
-                                  (gpu.major != 9 && plan.in == DType::f32 && plan.length <= kMostOfFloats);
-    const std::int64_t most = gpu.major == 9 && plan.in == DType::f32 && lanes > kWarp ? kMostJoinedThreads : kMostElementThreads;
+                                  (!hopper && plan.in == DType::f32 && plan.length <= kMostOfFloats);
+    const std::int64_t most = hopper && plan.in == DType::f32 && lanes > kWarp ? kMostJoinedThreads : kMostElementThreads;
     if (always || (few && plan.outer * lanes <= most)) {
       plan_elements(plan, lanes, 1);
       if (few && plan.outer >= kLeastPacked) plan.packed = packed_rows(plan, gpu.sm_count);
@@ -131,7 +132,7 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool
     return;
   }
   const bool is_long = bytes > (whole ? kLongestInRegisters : kShortestInWarp) || (whole && plan.length > kMostInRegisters);
-  if (gpu.major == 9 && is_long) {
+  if (hopper && is_long) {
     if (!plan_shared(plan, vectors, static_cast<std::int64_t>(gpu.smem_per_block) - kStaticShared, gpu.max_cluster))
       plan.kernel = Kernel::two_pass;
     return;

@@ -28,8 +28,8 @@ double filled(std::int64_t rows, std::int64_t tile) {
   return static_cast<double>(rows) / static_cast<double>(round_up(rows, tile));
 }
 
-/// A model of an H200: `tiles` of `rows` rows each, in splits of the keys.
-struct Clock {
+/// Predicted times on an H200 of `tiles` of `rows` rows each, in splits of the keys.
+struct Roofline {
   static constexpr double kItem = 1, kMerge = 2;  // microseconds: a CTA's beginning and end; one launch more
   static constexpr double kBytes = 4.4e6;         // that memory delivers in a microsecond
   static constexpr double kOperations = 150;      // of tensor cores in the time of a byte
@@ -58,20 +58,20 @@ struct Clock {
 };
 
 /// Tiles of keys of a split: the number of splits that ends first, of those that fill one to three rounds of CTAs.
-std::int64_t choose_split(const Clock& clock) {
+std::int64_t choose_split(const Roofline& roofline) {
   constexpr std::int64_t kRounds = 3;
-  const Problem& p = clock.p;
-  const std::int64_t least = ceil_div(kFewestKeys, clock.tile.keys);
-  std::int64_t best = std::min(clock.key_tiles, p.most_split_tiles);
+  const Problem& p = roofline.p;
+  const std::int64_t least = ceil_div(kFewestKeys, roofline.tile.keys);
+  std::int64_t best = std::min(roofline.key_tiles, p.most_split_tiles);
   // Under a causal limit that leaves out many keys, tiles that fill half of the slots end together by their order; splits would
   // take up to twice as long.
   const bool triangle = p.causal && p.key_begin == 0 && 2 * p.sq > p.sk;
-  if (p.batch_invariant || (triangle && 2 * clock.tiles >= clock.slots)) return best;
-  for (const std::int64_t ctas : {std::int64_t{p.sm_count}, clock.slots})
+  if (p.batch_invariant || (triangle && 2 * roofline.tiles >= roofline.slots)) return best;
+  for (const std::int64_t ctas : {std::int64_t{p.sm_count}, roofline.slots})
     for (std::int64_t rounds = 1; rounds <= kRounds; ++rounds) {
-      const std::int64_t splits = rounds * ctas / clock.tiles,
-                         split = std::max(ceil_div(clock.key_tiles, std::max<std::int64_t>(splits, 1)), least);
-      if (split < best && clock.us(split) < clock.us(best)) best = split;
+      const std::int64_t splits = rounds * ctas / roofline.tiles,
+                         split = std::max(ceil_div(roofline.key_tiles, std::max<std::int64_t>(splits, 1)), least);
+      if (split < best && roofline.us(split) < roofline.us(best)) best = split;
     }
   return best;
 }
@@ -114,7 +114,7 @@ std::optional<Plan> plan_of(const Problem& p, const Tile& tile) {
 }
 
 /// A CTA's rows, weighted by their time and under a causal limit by their keys. Items of one length end together, those of
-/// several lengths fill the GPU, as the longest come first; but of up to two rounds, half of the places that the second leaves.
+/// several lengths fill the GPU, as the longest come first. Of less than two rounds, half of the second's free slots stay idle.
 double work(const Problem& p, const Plan& plan) {
   const Tile& tile = plan.info();
   const double items = static_cast<double>(plan.items()) / plan.ctas, row = tile.rows() * tile.row,
@@ -123,10 +123,10 @@ double work(const Problem& p, const Plan& plan) {
   return (items > 1 && items < 2 ? (items + 2) / 2 : items) * row * (keys + tile.rows());
 }
 
-/// Tiles of different keys, of which one may need splits that the other does not, are compared by the model.
+/// Tiles of different keys, of which only one may need splits, are compared by predicted times.
 bool is_faster(const Problem& p, const Plan& a, const Plan& b) {
   const auto us = [&](const Plan& x) {
-    return x.info().row * Clock{p, x.info(), x.tiles, x.partial_rows, x.row_tiles}.us(x.split_tiles);
+    return x.info().row * Roofline{p, x.info(), x.tiles, x.partial_rows, x.row_tiles}.us(x.split_tiles);
   };
   return a.info().keys == b.info().keys ? work(p, a) < work(p, b) : us(a) < us(b);
 }

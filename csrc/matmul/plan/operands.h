@@ -33,33 +33,37 @@ inline double pass_us(const Question& q, const OperandLines& x, const TensorOper
          (has_vectors(q.p, x, 4) ? 1 : kSplitElements) * q.move((4 * reads + 2 * parts) * elements);
 }
 
-/// Into how many chunks of k, a CTA each, strips of 128 lines are cut: as few as keep all SMs equally busy, of 32 rows or more.
+inline constexpr std::int64_t kStripLines = 128;  ///< of a CTA that splits columns (fp16_split/split.cuh)
+
+/// Into how many chunks of k, a CTA each, strips of columns are cut: as few as keep all SMs equally busy, of 32 rows or more.
 inline std::int64_t split_chunks(const Question& q, std::int64_t strips) {
-  constexpr std::int64_t kRows = 32, kStart = 64, kMostChunks = 32, kMostRows = 1 << 17,
-                         kPerSm = 3;  // CTAs' (fp16_split/split.cuh)
+  constexpr std::int64_t kRows = 32, kMostChunks = 32, kMostRows = 1 << 17;
+  constexpr std::int64_t kPerSm = 3, kStart = 64;  // CTAs an SM; rows that take as long as a CTA's start
   const std::int64_t k = q.p.k, at_once = kPerSm * q.gpu.sm_count;
-  const auto turns = [&](std::int64_t chunks) {  // rows that a CTA's place on an SM sees; to start one takes as long as kStart
+  const auto rows = [&](std::int64_t chunks) {  // one after another
     return ceil_div(strips * chunks, at_once) * (ceil_div(k, chunks) + kStart);
   };
   std::int64_t best = 1;
   for (std::int64_t chunks = 2; chunks <= std::min(kMostChunks, k / kRows); ++chunks)
-    if (turns(chunks) < turns(best)) best = chunks;
+    if (rows(chunks) < rows(best)) best = chunks;
   return std::max(best, ceil_div(k, kMostRows));
 }
 
 /// Takes the places of copies and of their lines' statistics from a workspace of `bytes`.
 inline void take_copies(const Question& q, int parts, std::initializer_list<TensorOperand*> operands, std::int64_t& bytes) {
+  const auto is_made = [](const TensorOperand& x) { return x.copied && !x.prepared; };
+  const auto is_split_by_columns = [&](const TensorOperand& x) { return parts > 0 && is_made(x) && !x.k_major; };
   std::int64_t strips = 0;
   for (TensorOperand* x : operands) {
-    if (!x->copied || x->prepared) continue;  // no operand, or a copy made before
+    if (!is_made(*x)) continue;
     x->copy = reserve(bytes, 2 * std::max(1, parts) * x->plane * x->batches);
     if (parts > 0) x->stats = reserve(bytes, 16 * (x->k_major ? x->other : x->inner) * x->batches);
-    if (parts > 0 && !x->k_major) strips += ceil_div(x->inner, 128) * x->batches;
+    if (is_split_by_columns(*x)) strips += ceil_div(x->inner, kStripLines) * x->batches;
   }
   if (strips == 0) return;
   const std::int64_t chunks = split_chunks(q, strips);
   for (TensorOperand* x : operands)
-    if (x->stats > 0 && !x->prepared && !x->k_major)
+    if (is_split_by_columns(*x))
       x->chunks = static_cast<int>(chunks), x->tops = reserve(bytes, 4 * (chunks + 1) * x->inner * x->batches);
 }
 
