@@ -13,7 +13,8 @@ from torch_ext.replace.report import table
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addmv", "_addmm_activation")
 REDUCTIONS = ("logsumexp", "sum", "mean", "amax", "amin", "argmax", "argmin")
-ATTENTION = ("_scaled_dot_product_efficient_attention", *_sdpa.FORWARDS)
+BACKWARD = "_scaled_dot_product_efficient_attention_backward"
+ATTENTION = ("_scaled_dot_product_efficient_attention", BACKWARD, *_sdpa.FORWARDS)
 OPERATORS = (*PRODUCTS, "_softmax", "_log_softmax", *REDUCTIONS, *ATTENTION)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # bits 0 to 3 in csrc/device/dtype.h
 
@@ -143,6 +144,7 @@ def _register(key: str) -> list[str]:
         *((name, f"{name}{overload}", make) for name in ("addmm", "baddbmm", "addmv") for overload, make in _SUMS),
         *(("_addmm_activation", f"_addmm_activation{overload}", make) for overload, make in _SUMS[:2]),  # none in place
         *((name, name, _attention) for name in _sdpa.FORWARDS),
+        (BACKWARD, BACKWARD, _attention_backward),
     ]
     with _registered.overriding():
         for name, overload, make in kernels:
@@ -219,5 +221,22 @@ def _attention(name: str, before: Callable) -> Callable:
         results = forward(query, *args, **kwargs)
         count(name, results is not None)
         return before(query, *args, **kwargs) if results is None else results
+
+    return kernel
+
+
+def _attention_backward(name: str, before: Callable) -> Callable:
+    """Of SDPA's memory-efficient backend: of what its forward in csrc/enable/ returns, or torch's own."""
+    ours, is_ours, count = getattr(_ops, name).default._op, _ops.is_ours.default._op, _ops.count.default._op
+
+    def kernel(grad_out, query, key, value, attn_bias, out, lse, seed, offset, dropout_p, wanted, *causal, scale=None):
+        if dropout_p == 0 and not (attn_bias is not None and wanted[3]):
+            grads = ours(grad_out, query, key, value, attn_bias, out, lse, bool(causal and causal[0]), scale)
+            if grads[0] is not None:
+                return *grads, None
+        elif is_ours(name, query):
+            count(name, False)
+        rest = (attn_bias, out, lse, seed, offset, dropout_p, wanted, *causal)
+        return before(grad_out, query, key, value, *rest, scale=scale)
 
     return kernel

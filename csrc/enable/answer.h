@@ -101,5 +101,10 @@ inline bool same_type(const TensorView& a, const TensorView& b) { return a.dtype
 /// results: the output lies as (B, S, H, Dv), the log-sum-exp is padded with inf to 32 queries.
 FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,
                                 bool want_lse, double dropout, bool causal, std::optional<double> scale);
+using Gradients = std::tuple<Tensor, Tensor, Tensor>;
+/// Its backward in float32 without dropout and the gradient of the bias; undefined tensors if torch has to serve.
+Gradients efficient_attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const std::optional<Tensor>& bias, const Tensor& out, const Tensor& lse, bool causal,
+                                       std::optional<double> scale);
 
 }  // namespace xgemm::enable

@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "attention/backward/gradients.h"
 #include "attention/call.h"
 #include "enable/answer.h"
 
@@ -53,6 +54,39 @@ FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& 
   count(op, by);
   const auto no_state = [] { return empty({}, ScalarType::Long, TensorView()); };  // a generator's, on the CPU
   return {result.output, lse, no_state(), no_state()};
+}
+
+Gradients efficient_attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const std::optional<Tensor>& bias, const Tensor& out, const Tensor& lse, bool causal,
+                                       std::optional<double> scale) {
+  constexpr Op op = "_scaled_dot_product_efficient_attention_backward"_op;
+  if (serving) return {};
+  for (const Tensor* t : {&grad, &q, &k, &v, &out, &lse, bias ? &*bias : &q})
+    if (!can_be_ours(*t) || t->scalar_type() != ScalarType::Float) return count(op, By::dtype), Gradients();
+  By by = by_settings(op, ScalarType::Float);
+  if (by == By::xgemm && !on_gpu(q)) by = By::cpu;
+#ifdef XGEMM_WITH_CUDA
+  if (by == By::xgemm) {
+    const auto of = [&](const char* name, const Tensor& t) { return view(name_of(op), name, t); };
+    attention::GradientCall c{of("query", q),       of("key", k), of("value", v), of("out", out), of("grad_out", grad),
+                              of("logsumexp", lse), std::nullopt, causal,         scale};
+    if (bias) c.bias = of("attn_bias", *bias);
+    if (!attention::takes(c))
+      by = By::shape;
+    else if (device_properties(c.query.device_index).major != 9)
+      by = By::faster;
+    else
+      try {
+        const Serving guard;
+        const Gradients gradients = attention::gradients(c);
+        return count(op, by), gradients;
+      } catch (const std::exception& error) {
+        if (std::string_view(error.what()).starts_with("xgemm")) throw;
+        by = By::memory;  // torch's kernel needs no parts
+      }
+  }
+#endif
+  return count(op, by), Gradients();
 }
 
 }  // namespace xgemm::enable

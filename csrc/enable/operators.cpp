@@ -309,6 +309,9 @@ STABLE_TORCH_LIBRARY(xgemm_aten, m) {
   m.def(
       "_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, float beta=1, float alpha=1, Tensor? out=None, "
       "bool use_gelu=False) -> Tensor");
+  m.def(
+      "_scaled_dot_product_efficient_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, "
+      "Tensor? attn_bias, Tensor out, Tensor logsumexp, bool is_causal=False, float? scale=None) -> (Tensor, Tensor, Tensor)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(xgemm_aten, CompositeExplicitAutograd, m) {
@@ -322,5 +325,6 @@ STABLE_TORCH_LIBRARY_IMPL(xgemm_aten, CompositeExplicitAutograd, m) {
   m.impl("addmm", TORCH_BOX(&product_sum<"addmm"_op>));
   m.impl("baddbmm", TORCH_BOX(&product_sum<"baddbmm"_op>));
   m.impl("addmv", TORCH_BOX(&product_sum<"addmv"_op>));
+  m.impl("_scaled_dot_product_efficient_attention_backward", TORCH_BOX(&efficient_attention_backward));
   m.impl("_addmm_activation", TORCH_BOX((&product_sum<"_addmm_activation"_op, bool>)));
 }

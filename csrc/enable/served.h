@@ -28,6 +28,7 @@ inline constexpr const char* kNames[] = {
     "argmin",
     "_scaled_dot_product_flash_attention",
     "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_efficient_attention_backward",
     "_flash_attention_forward",
 };
 enum class Op : std::uint8_t {};  ///< index of the name

@@ -1,0 +1,275 @@
+// Gradients of attention in fp32, by mma.sync on fp16 parts: FlashAttention-2's backward (Dao 2023), without atomics.
+//
+//   P = exp(scale Q K^T + bias - lse)   delta = sums of dO O along rows   dS = P (dO V^T - delta)
+//   dQ = scale dS K   dK = scale dS^T Q   dV = P^T dO
+//
+//   CTA        64 keys of a head, or 64 queries, 16 a warp: A of the scores' products. The others, queries or keys, come in
+//              blocks by bulk copies (parts.cuh) and are B of all products. Weights and dS stay in the warp's registers: the
+//              scores' C fragments are the A fragments of the next product.
+//   Order      seven products in place of five, but one warp adds all of a gradient, in one order: the same bits each time.
+//   Parts      three products of them. P and dS have a scale for each row of a block, after the others' scales, which lie along
+//              k there.
+//   Sums       of a block are added to fp32 registers: the tensor core rounds toward zero.
+//   Floor      42 Sq Sk D flop of fp16, half of it under a causal limit, of mma.sync's 620 TFLOP/s; 2 Sq Sk exponentials.
+#pragma once
+#include "attention/backward/parts.cuh"
+#include "device/ptx/bulk_copy.cuh"
+#include "device/ptx/mma.cuh"
+
+namespace xgemm::attention {
+
+/// A CTA's shared memory.
+template <class T>
+struct GradientMemory {
+  GradientRows<T> own[T::kOwn / T::kRows], others[2];
+  ptx::Barrier full[2];
+};
+
+/// A product of two parts each, 16 by 16: three products, the small ones by themselves.
+struct PartSums {
+  float large[2][4] = {}, small[2][4] = {};
+  __device__ __forceinline__ void add(const std::uint32_t (&a)[2][4], const std::uint32_t (&b)[2][4]) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      ptx::mma<half>(small[j], a[1], b[0][2 * j], b[0][2 * j + 1]);
+      ptx::mma<half>(small[j], a[0], b[1][2 * j], b[1][2 * j + 1]);
+      ptx::mma<half>(large[j], a[0], b[0][2 * j], b[0][2 * j + 1]);
+    }
+  }
+  __device__ __forceinline__ float operator[](int i) const { return large[i / 4][i % 4] + small[i / 4][i % 4]; }
+};
+
+/// Two parts of C fragments of 16 rows by kCount, as A fragments.
+template <int kCount>
+struct WeightParts {
+  std::uint32_t of_step[kCount / 16][2][4];
+  float inverse[2];  ///< of the scales of the thread's two rows
+
+  __device__ __forceinline__ explicit WeightParts(const float (&x)[kCount / 2]) {
+    float scale[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float largest = 0;
+#pragma unroll
+      for (int i = 2 * h; i < kCount / 2; i += 4) largest = larger_magnitude(larger_magnitude(largest, x[i]), x[i + 1]);
+      const RowScale row(warp_reduce<4>(largest, larger_magnitude));
+      scale[h] = row.scale, inverse[h] = row.inverse;
+    }
+#pragma unroll
+    for (int i = 0; i < kCount / 4; ++i)
+      split_pair(x[2 * i] * scale[i % 2], x[2 * i + 1] * scale[i % 2], of_step[i / 4][0][i % 4], of_step[i / 4][1][i % 4]);
+  }
+};
+
+/// What a CTA computes.
+enum class Gradient { query, key, value, key_and_value };
+
+template <class T, Gradient kGradient>
+struct GradientWarp {
+  static constexpr bool kKeys = kGradient != Gradient::query, kOfValue = kGradient >= Gradient::value;
+  static constexpr bool kOfScores = kGradient != Gradient::value;  // dS is needed
+  static constexpr int kColumns = T::kColumns, kRows = T::kRows, kSteps = kColumns / 16, kRowBytes = 2 * kColumns;
+  static constexpr int kHeld = kColumns > 64 ? 0 : kGradient == Gradient::query ? 2 : 1;  // own operands that stay in registers
+
+  const GradientArguments& g;
+  GradientMemory<T>& memory;
+  float factor[2][2];                           ///< [operand][h]: of the scores and of dO V^T
+  std::uint32_t held[kHeld + 1][kSteps][2][4];  ///< [operand][step][part]: A fragments
+  float result[kOfScores ? kColumns / 2 : 1] = {}, of_value[kOfValue ? kColumns / 2 : 1] = {};
+
+  static __device__ __forceinline__ int lane() { return thread_index() % 32; }
+  static __device__ __forceinline__ int own_row(int h) { return thread_index() / 32 * 16 + lane() / 4 + 8 * h; }
+  __device__ __forceinline__ int own_rows() const { return kKeys ? g.sk : g.sq; }
+  __device__ __forceinline__ int key_tiles() const { return (g.sk + T::kOwn - 1) / T::kOwn; }
+
+  // Read again where they are needed: there are no registers for them in the loop.
+  /// The CTA's first own row; under a causal limit those with the most work first.
+  __device__ __forceinline__ int first() const {
+    int tile;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(tile));
+    if (kGradient == Gradient::value) tile -= key_tiles();
+    return (kKeys ? tile : static_cast<int>(gridDim.x) - 1 - tile) * T::kOwn;
+  }
+  /// Of the other rows: those that the CTA's see, or that see them.
+  __device__ __forceinline__ int begin() const { return kKeys && g.causal ? first() : 0; }
+  __device__ __forceinline__ int end() const { return kKeys ? g.sq : g.causal ? min(g.sk, first() + T::kOwn) : g.sk; }
+
+  /// The block of the warp's rows.
+  __device__ __forceinline__ const GradientRows<T>& own_block() const { return memory.own[thread_index() / 32 * 16 / kRows]; }
+  __device__ __forceinline__ void read_own(std::uint32_t (&a)[2][4], int operand, int step) const {
+    const TileReader<kColumns, true> reader;
+    const int warp_at = thread_index() / 32 * 16 % kRows * kRowBytes + reader.at(step);
+#pragma unroll
+    for (int part = 0; part < 2; ++part) ptx::ldmatrix(a[part], own_block().part[operand][part] + warp_at);
+  }
+
+  /// One thread: issues a block's copy.
+  __device__ __forceinline__ void copy(const GradientRows<T>* blocks, int row, int slot) {
+    ptx::barrier_arrive_expect(&memory.full[slot], sizeof(GradientRows<T>));
+    ptx::bulk_load(&memory.others[slot], blocks + row / kRows, sizeof(GradientRows<T>), &memory.full[slot]);
+  }
+
+  /// scale Q K^T or dO V^T of own rows and others, or its transpose.
+  __device__ __forceinline__ void multiply(float (&scores)[kRows / 2], const GradientRows<T>& others, int operand) const {
+    const TileReader<kColumns, false> reader;
+    PartSums sums[kRows / 16];
+#pragma unroll(kColumns > 64 ? 4 : kSteps)  // then addresses repeat
+    for (int step = 0; step < kSteps; ++step) {
+      std::uint32_t read[2][4];
+      if (operand >= kHeld) read_own(read, operand, step);
+      const std::uint32_t(&own)[2][4] = operand < kHeld ? held[operand < kHeld ? operand : 0][step] : std::as_const(read);
+#pragma unroll
+      for (int n = 0; n < kRows / 16; ++n) {
+        std::uint32_t b[2][4];
+#pragma unroll
+        for (int part = 0; part < 2; ++part)
+          ptx::ldmatrix(b[part], others.part[operand][part] + n * 16 * kRowBytes + reader.at(step));
+        sums[n].add(own, b);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i)
+      scores[i] = sums[i / 8][i % 8] * factor[operand][i / 2 % 2] * others.inverse[operand][column(i)];
+  }
+
+  /// In a block, of element i of C fragments of 16 rows.
+  static __device__ __forceinline__ int column(int i) { return i / 4 * 8 + lane() % 4 * 2 + i % 2; }
+
+  __device__ __forceinline__ void add_bias(float (&scores)[kRows / 2], int from) const {
+    const float* const bias = g.bias.data + blockIdx.z * g.bias.batch + blockIdx.y * g.bias.head;
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) {
+      const int own = first() + own_row(i / 2 % 2), other = from + column(i);  // clamped: what does not exist is not seen
+      const int query = min(kKeys ? other : own, g.sq - 1), key = min(kKeys ? own : other, g.sk - 1);
+      scores[i] += __ldg(bias + query * g.bias.row + key * g.bias.column);
+    }
+  }
+
+  /// From the scores and dO V^T: P and dS, times the inverse scales of what they are multiplied with; 0 for what is not seen.
+  __device__ __forceinline__ void weigh(float (&scores)[kRows / 2], float (&products)[kRows / 2], const GradientRows<T>& others,
+                                        int from) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int own = first() + own_row(h);
+      const int low = kKeys && g.causal ? max(own, from) : from, high = kKeys || !g.causal ? end() : min(end(), own + 1);
+      const int shift = from + lane() % 4 * 2 - low;
+      const auto seen = static_cast<unsigned>(max(high - low, 0));
+#pragma unroll
+      for (int j = 0; j < kRows / 4; ++j) {
+        const int i = j / 2 * 4 + 2 * h + j % 2;
+        const GradientRows<T>& queries = kKeys ? others : own_block();
+        const int query = kKeys ? column(i) : own_row(h) % kRows;
+        float p = exp_of(scores[i] - queries.lse[query]);
+        p = static_cast<unsigned>(shift + i / 4 * 8 + i % 2) < seen ? p : 0.f;
+        if constexpr (kOfScores) products[i] = p * (products[i] - queries.delta[query]) * others.inverse[0][column(i)];
+        if constexpr (kOfValue) scores[i] = p * others.inverse[1][column(i)];
+      }
+    }
+  }
+
+  /// result += weights by the others' rows.
+  __device__ __forceinline__ void accumulate(float (&result)[kColumns / 2], const float (&weights)[kRows / 2],
+                                             const GradientRows<T>& others, int operand) const {
+    const TileReader<kColumns, true> reader;
+    const WeightParts<kRows> a(weights);
+#pragma unroll
+    for (int pair = 0; pair < kSteps; ++pair) {
+      std::uint32_t b[kRows / 16][2][4];
+      float sums[2][4] = {};  // the small products first
+#pragma unroll
+      for (int step = 0; step < kRows / 16; ++step) {
+#pragma unroll
+        for (int part = 0; part < 2; ++part)
+          ptx::ldmatrix_transposed(b[step][part], others.part[operand][part] + step * 16 * kRowBytes + reader.at(pair));
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          ptx::mma<half>(sums[j], a.of_step[step][1], b[step][0][2 * j], b[step][0][2 * j + 1]);
+          ptx::mma<half>(sums[j], a.of_step[step][0], b[step][1][2 * j], b[step][1][2 * j + 1]);
+        }
+      }
+#pragma unroll
+      for (int step = 0; step < kRows / 16; ++step)
+#pragma unroll
+        for (int j = 0; j < 2; ++j) ptx::mma<half>(sums[j], a.of_step[step][0], b[step][0][2 * j], b[step][0][2 * j + 1]);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) result[8 * pair + i] = fmaf(sums[i / 4][i % 4], a.inverse[i / 2 % 2], result[8 * pair + i]);
+    }
+  }
+
+  __device__ __forceinline__ void run() {
+    const GradientRows<T>* const blocks = blocks_of<T>(g, blockIdx.z, blockIdx.y, !kKeys);
+    if (threadIdx.x == 0) {
+      const int own = min(T::kOwn / kRows, gradient_blocks<T>(own_rows()) - first() / kRows),
+                bytes = own * sizeof(GradientRows<T>);
+      ptx::barrier_arrive_expect(&memory.full[1], bytes);
+      ptx::bulk_load(memory.own, blocks_of<T>(g, blockIdx.z, blockIdx.y, kKeys) + first() / kRows, bytes, &memory.full[1]);
+      if (begin() < end()) copy(blocks, begin(), 0);
+    }
+    ptx::barrier_wait(&memory.full[1], 0);
+#pragma unroll
+    for (int operand = 0; operand < 2; ++operand) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        factor[operand][h] = own_block().inverse[operand][own_row(h) % kRows] * (operand == 0 ? g.scale : 1.f);
+      if (operand < kHeld)
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) read_own(held[operand][step], operand, step);
+    }
+    unsigned parity = 2;  // of the slots' next blocks: own rows were slot 1's first
+#pragma unroll 1
+    for (int from = begin(), slot = 0; from < end(); from += kRows) {
+      ptx::fence_async_shared();
+      __syncthreads();  // all have read the other slot
+      if (threadIdx.x == 0 && from + kRows < end()) copy(blocks, from + kRows, slot ^ 1);
+      ptx::barrier_wait(&memory.full[slot], parity >> slot & 1);
+      parity ^= 1 << slot;
+      const GradientRows<T>& others = memory.others[slot];
+      float scores[kRows / 2], products[kRows / 2];
+      multiply(scores, others, 0);
+      if (g.bias.data != nullptr) add_bias(scores, from);
+      if constexpr (kOfScores) multiply(products, others, 1);
+      weigh(scores, products, others, from);
+      if constexpr (kOfValue) accumulate(of_value, scores, others, 1);
+      if constexpr (kOfScores) accumulate(result, products, others, 0);
+      slot ^= 1;
+    }
+    if constexpr (kOfScores) store(kKeys ? g.grad_key : g.grad_query, result, g.scale);
+    if constexpr (kOfValue) store(g.grad_value, of_value, 1.f);
+  }
+
+  __device__ __forceinline__ void store(float* to, const float (&result)[kColumns / 2], float scale) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first() + own_row(h);
+      if (row >= own_rows()) continue;
+      float* const line = to + ((static_cast<std::int64_t>(blockIdx.z) * own_rows() + row) * g.heads + blockIdx.y) * g.d;
+#pragma unroll
+      for (int i = 0; i < kColumns / 8; ++i) {
+        const int column = 8 * i + lane() % 4 * 2;
+        if (column < g.d)
+          *reinterpret_cast<float2*>(line + column) = {result[4 * i + 2 * h] * scale, result[4 * i + 2 * h + 1] * scale};
+      }
+    }
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(T::kThreads, 2) attention_gradients(const __grid_constant__ GradientArguments g) {
+  extern __shared__ __align__(128) unsigned char gradient_memory[];
+  auto& memory = *reinterpret_cast<GradientMemory<T>*>(gradient_memory);
+  if (threadIdx.x == 0) {
+    ptx::barrier_init(&memory.full[0], 1), ptx::barrier_init(&memory.full[1], 1);
+    ptx::fence_barrier_init();
+  }
+  __syncthreads();
+  ptx::grid_wait();
+  const int tiles = (g.sk + T::kOwn - 1) / T::kOwn, tile = static_cast<int>(blockIdx.x);
+  if (tile < tiles)
+    GradientWarp<T, T::kTogether ? Gradient::key_and_value : Gradient::key>{g, memory}.run();
+  else if (!T::kTogether && tile < 2 * tiles)
+    GradientWarp<T, Gradient::value>{g, memory}.run();
+  else
+    GradientWarp<T, Gradient::query>{g, memory}.run();
+}
+
+}  // namespace xgemm::attention

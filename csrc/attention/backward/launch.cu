@@ -1,0 +1,35 @@
+#include "attention/backward/kernel.cuh"
+#include "device/launch.h"
+
+namespace xgemm::attention {
+namespace {
+
+template <class T>
+void launch_tiles(const GradientArguments& g, cudaStream_t stream) {
+  const auto grid = [&](int rows, int of_keys) {
+    const int blocks = (g.sq + rows - 1) / rows + of_keys * ((g.sk + rows - 1) / rows);
+    return Grid{.blocks = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(g.heads), static_cast<unsigned>(g.batch)),
+                .threads = T::kThreads,
+                .early = true};
+  };
+  enqueue(split_for_gradients<T>, grid(T::kRows, 1), stream, g);
+  enqueue_with_shared<attention_gradients<T>, sizeof(GradientMemory<T>)>(grid(T::kOwn, T::kTogether ? 1 : 2), stream, g);
+}
+
+using Narrow = GradientTile<64>;
+using Wide = GradientTile<kWidestGradientHead>;
+
+}  // namespace
+
+std::size_t gradient_bytes(const GradientArguments& g) {
+  const auto bytes = [&]<class T>(T) {
+    return sizeof(GradientRows<T>) * static_cast<std::size_t>(gradient_blocks<T>(g.sq) + gradient_blocks<T>(g.sk));
+  };
+  return static_cast<std::size_t>(g.batch) * static_cast<std::size_t>(g.heads) * (g.d <= 64 ? bytes(Narrow()) : bytes(Wide()));
+}
+
+void launch_gradients(const GradientArguments& g, cudaStream_t stream) {
+  (g.d <= Narrow::kColumns ? launch_tiles<Narrow> : launch_tiles<Wide>)(g, stream);
+}
+
+}  // namespace xgemm::attention
