@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import torch_ext
-from torch_ext._enable import ATTENTION, BACKWARD, OPERATORS, REDUCTIONS, Enabled, enable
+from torch_ext._enable import ATTENTION, BACKWARD, GROUPED, OPERATORS, REDUCTIONS, Enabled, enable
 
 aten = torch.ops.aten
 ROOT = Path(__file__).resolve().parents[1]
@@ -485,6 +485,47 @@ def test_attention_operators_return_what_torch_returns(queries: int, dtype: torc
                 assert (x.dtype, x.shape, x.stride(), x.device) == (y.dtype, y.shape, y.stride(), y.device), name
             else:
                 assert x == y
+
+
+@pytest.mark.parametrize("kind", ["full", "causal", "mask of each head"])
+@pytest.mark.parametrize("way", ["eager", "compile", "inference"])
+def test_attention_of_grouped_heads(way: str, kind: str, device: torch.device) -> None:
+    """Values, gradients and output layout of torch's composed products, through the memory-efficient backend on a GPU."""
+    options = dict(ATTENTIONS[kind])
+    arguments = [inputs(device, 2, heads, length, 16) for heads, length in ((6, 33), (2, 41), (2, 41))]
+    mask = attention_mask(options.pop("mask", None), (2, 6, 33, 41), torch.float32, device)
+
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        exact = None if mask is None else mask.to(q.dtype)
+        return scaled_dot_product_attention(q, k, v, attn_mask=exact, enable_gqa=True, **options)
+
+    def run(call: Callable[..., Tensor]) -> list[Tensor]:
+        if way != "inference":
+            return gradients(call, arguments)
+        with torch.inference_mode():
+            return [call(*arguments)]
+
+    torchs = run(attention)
+    with enable(device=device.type) as handle:
+        ours = run(torch.compile(attention, fullgraph=True, dynamic=True) if way == "compile" else attention)
+    assert served(handle, GROUPED) >= 1, handle
+    if device.type == "cuda":
+        assert served(handle, "_scaled_dot_product_efficient_attention") == 1, handle
+    assert ours[0].stride() == torchs[0].stride()
+    for x, y in zip(ours, torchs, strict=True):
+        assert (x.dtype, x.shape) == (y.dtype, y.shape)
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-5)
+
+
+def test_attention_of_heads_that_are_not_grouped(device: torch.device) -> None:
+    """Goes its way through torch, uncounted, with torch's errors."""
+    q, k = inputs(device, 2, 6, 33, 16), inputs(device, 2, 4, 33, 16)
+    with enable(device=device.type) as handle:
+        for dtype in (torch.float32, torch.bfloat16):
+            scaled_dot_product_attention(*[q.to(dtype)] * 3, enable_gqa=True)
+        with pytest.raises(RuntimeError, match=r"[Nn]umber of heads"):
+            scaled_dot_product_attention(q, k, k, enable_gqa=True)
+    assert served(handle, GROUPED) == 0
 
 
 class Model(torch.nn.Module):

@@ -14,7 +14,8 @@ from torch_ext.replace.report import table
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addmv", "_addmm_activation")
 REDUCTIONS = ("logsumexp", "sum", "mean", "amax", "amin", "argmax", "argmin")
 BACKWARD = "_scaled_dot_product_efficient_attention_backward"
-ATTENTION = ("_scaled_dot_product_efficient_attention", BACKWARD, *_sdpa.FORWARDS)
+GROUPED = "scaled_dot_product_attention"
+ATTENTION = (GROUPED, "_scaled_dot_product_efficient_attention", BACKWARD, *_sdpa.FORWARDS)
 OPERATORS = (*PRODUCTS, "_softmax", "_log_softmax", *REDUCTIONS, *ATTENTION)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # bits 0 to 3 in csrc/device/dtype.h
 
@@ -158,6 +159,8 @@ def _register(key: str) -> list[str]:
         if len(missing) == len(kernels):
             library._destroy()
             raise RuntimeError(f"xgemm.enable: torch {torch.__version__} has no kernels for {key}")
+        for dispatch_key in (f"Autograd{key}", key):  # without the second, inference mode would not come here
+            library.impl(GROUPED, _attention_of_groups, dispatch_key)
         missing += _ops.register(key).split()
     _libraries.append(library)
     return missing
@@ -223,6 +226,26 @@ def _attention(name: str, before: Callable) -> Callable:
         return before(query, *args, **kwargs) if results is None else results
 
     return kernel
+
+
+def _attention_of_groups(query, key, value, *args, enable_gqa=False, **kwargs):
+    """SDPA. No fused backend of torch takes grouped heads in float32, so it stores all scores: ours gets whole heads."""
+    sdpa = torch.ops.aten.scaled_dot_product_attention.default.decompose
+    if not (enable_gqa and _is_grouped(query, key, value) and _ops.is_ours(GROUPED, query)):
+        return sdpa(query, key, value, *args, enable_gqa=enable_gqa, **kwargs)
+    queries = query.size(1) // key.size(1)
+    key, value = (x[:, :, None].expand(-1, -1, queries, -1, -1).flatten(1, 2) for x in (key, value))
+    _ops.count(GROUPED, True)
+    return sdpa(query, key, value, *args, **kwargs).contiguous()  # as torch's product
+
+
+def _is_grouped(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    return (
+        query.dtype == torch.float32
+        and query.dim() == key.dim() == value.dim() == 4
+        and 1 <= key.size(1) == value.size(1) < query.size(1)
+        and query.size(1) % key.size(1) == 0
+    )
 
 
 def _attention_backward(name: str, before: Callable) -> Callable:

@@ -26,6 +26,7 @@ inline constexpr const char* kNames[] = {
     "amin",
     "argmax",
     "argmin",
+    "scaled_dot_product_attention",
     "_scaled_dot_product_flash_attention",
     "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_efficient_attention_backward",
