@@ -229,7 +229,7 @@ def _attention(name: str, before: Callable) -> Callable:
 
 
 def _attention_of_groups(query, key, value, *args, enable_gqa=False, **kwargs):
-    """SDPA. No fused backend of torch takes grouped heads in float32, so it stores all scores: ours gets whole heads."""
+    """SDPA. No fused backend of torch takes grouped heads in float32, so that it stores all scores."""
     sdpa = torch.ops.aten.scaled_dot_product_attention.default.decompose
     if not (enable_gqa and _is_grouped(query, key, value) and _ops.is_ours(GROUPED, query)):
         return sdpa(query, key, value, *args, enable_gqa=enable_gqa, **kwargs)
