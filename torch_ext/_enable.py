@@ -249,17 +249,20 @@ def _is_grouped(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def _attention_backward(name: str, before: Callable) -> Callable:
-    """Of SDPA's memory-efficient backend: of what its forward in csrc/enable/ returns, or torch's own."""
+    """Of SDPA's memory-efficient backend, whether its forward was ours or torch's."""
     ours, is_ours, count = getattr(_ops, name).default._op, _ops.is_ours.default._op, _ops.count.default._op
+    names = [argument.name for argument in getattr(torch.ops.aten, name).default._schema.arguments]
+    read = ("grad_out_", "query", "key", "value", "attn_bias", "out", "logsumexp")
 
-    def kernel(grad_out, query, key, value, attn_bias, out, lse, seed, offset, dropout_p, wanted, *causal, scale=None):
-        if dropout_p == 0 and not (attn_bias is not None and wanted[3]):
-            grads = ours(grad_out, query, key, value, attn_bias, out, lse, bool(causal and causal[0]), scale)
+    def kernel(*args, **kwargs):
+        given = dict(zip(names, args, strict=False)) | kwargs
+        of_bias = given["attn_bias"] is not None and given["grad_input_mask"][3]
+        if given["dropout_p"] == 0 and not of_bias:
+            grads = ours(*(given[x] for x in read), given.get("is_causal", False), given.get("scale"))
             if grads[0] is not None:
                 return *grads, None
-        elif is_ours(name, query):
+        elif is_ours(name, given["query"]):
             count(name, False)
-        rest = (attn_bias, out, lse, seed, offset, dropout_p, wanted, *causal)
-        return before(grad_out, query, key, value, *rest, scale=scale)
+        return before(*args, **kwargs)
 
     return kernel
