@@ -41,7 +41,7 @@ inline constexpr Tiles<3> kSimtTiles{{
     {"simt_16x128", 16, 128, 16, 3, 0.109, 1, 0.501},   // few rows: reads B once
 }};
 
-/// fp32 computed in fp64: eight warps share a tile's k; or each has a tile of its own, for short K.
+/// fp32 computed in fp64: eight warps share a tile's k; or, where tiles are many, each has one of its own.
 enum class SlicedTile : std::uint8_t { t32x32, t32x64 };
 inline constexpr Tiles<4> kSlicedTiles{{
     {"sliced_32x32", 32, 32, 128, 1, 0.878, 0.857},

@@ -13,7 +13,7 @@ struct SlicedPlan {
   SlicedTile tile;
   std::int64_t tiles;   ///< of all batches
   std::int64_t splits;  ///< blocks of a cluster that share a tile's k; the order of additions depends on it and on K
-  bool apart;           ///< short K: each warp of a block computes its own tile
+  bool apart;           ///< each warp of a block computes its own tile
   double seconds;       ///< predicted
 };
 

@@ -31,7 +31,7 @@ struct SlicedArguments {
   Problem problem;
   bool a_vectors, b_vectors;  ///< quads are aligned accesses, wholly inside or outside
   bool plain;                 ///< nothing but alpha in the epilogue
-  bool apart;                 ///< short K: each warp of a smaller CTA computes a tile of its own, for all of k
+  bool apart;                 ///< each warp of a smaller CTA computes a tile of its own, for all of k
   int splits;                 ///< the launch's cluster size
   unsigned columns, tiles;    ///< of a batch: tiles per row of tiles, and all
   unsigned all_tiles;         ///< of all batches
