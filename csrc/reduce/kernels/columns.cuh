@@ -87,7 +87,7 @@ struct ColumnThread {
   }
   /// Adds kUnroll vectors, positions k, k + 1, ... of this thread.
   __device__ __forceinline__ void add(Part<Op> (&parts)[kWidth], const uint4 (&raw)[kUnroll], int k) const {
-    if constexpr (PartOf<Op>::kIsLess) {
+    if constexpr (kPartIsLess<Op>) {
 #pragma unroll
       for (int j = 0; j < kUnroll; ++j) Op::push(parts, raw[j], first + (k + j) * rows, convert);
     } else {
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
       of_tile[static_cast<std::int64_t>(work.split) * plan.results + c] = state;
   };
   const auto state_of = [&](const Part<Op>& part, [[maybe_unused]] int position) {
-    if constexpr (PartOf<Op>::kIsLess)
+    if constexpr (kPartIsLess<Op>)
       return Op::state(part, work.split * plan.split_positions, plan.repeat, position);
     else
       return part;

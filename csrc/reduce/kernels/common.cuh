@@ -7,18 +7,9 @@ namespace xgemm::reduce {
 
 /// What a thread keeps for a column within its CTA: a state, or fewer bytes.
 template <class Op>
-struct PartOf {
-  using type = typename Op::State;
-  static constexpr bool kIsLess = false;
-};
+using Part = typename Op::Part;
 template <class Op>
-  requires requires { typename Op::Part; }
-struct PartOf<Op> {
-  using type = typename Op::Part;
-  static constexpr bool kIsLess = true;
-};
-template <class Op>
-using Part = typename PartOf<Op>::type;
+inline constexpr bool kPartIsLess = !std::is_same_v<Part<Op>, typename Op::State>;
 
 /// Raw elements that change no result, for places past a row's end.
 template <class Op>
@@ -93,14 +84,6 @@ __device__ __forceinline__ void push_tree(const Convert<typename Op::T>& convert
     s = Op::merge(s, tree);
   }
 }
-
-/// The operator whose kernel reads single elements: one for fp32, fp16 and bf16, which differ in their loads alone.
-template <class Op>
-struct OfValues;
-template <template <class> class Op, class T>
-struct OfValues<Op<T>> {
-  using type = Op<Value<T>>;
-};
 
 /// Loads elements of dtype `dtype` at in[offset(j)], those that exist(j), as values; all loads come before the first conversion.
 template <class V, int n, class Offset, class Exists>

@@ -43,7 +43,7 @@ struct ShortColumns {
 
 /// argmax: the positions are compared one by one.
 template <class Op, int kWidth>
-  requires PartOf<Op>::kIsLess
+  requires kPartIsLess<Op>
 struct ShortColumns<Op, kWidth> {
   using T = typename Op::T;
   using S = Part<Op>;

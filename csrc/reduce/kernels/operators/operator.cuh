@@ -112,10 +112,11 @@ struct NoExtra {
   __device__ __forceinline__ void look(const Reduction&, const T*) {}
 };
 
-/// Shared by operators whose Local is their State.
+/// Shared by operators that keep a State everywhere.
 template <class Op, class S>
 struct SimpleLocal {
   using Local = S;
+  using Part = S;
   static constexpr bool kFindsLater = false;
   static __device__ __forceinline__ S start() { return Op::identity(); }
   /// Joins the states of `lanes` (1 to 32) neighbouring lanes; all of them get the result.
