@@ -46,7 +46,7 @@ __device__ __forceinline__ unsigned misalignment(const void* p) {
 
 __device__ __forceinline__ uint4 load_aligned16(const void* p) { return *reinterpret_cast<const uint4*>(p); }
 
-/// The first `count` (0..15, a multiple of sizeof(T)) bytes of the aligned block at p, the others zero; reads no byte after
+/// The first `count` (0..15, a multiple of sizeof(T) >= 2) bytes of the aligned block at p, the others zero; reads no byte after
 /// them.
 template <class T>
 __device__ __forceinline__ uint4 load_front(const char* p, unsigned count) {
@@ -59,8 +59,6 @@ __device__ __forceinline__ uint4 load_front(const char* p, unsigned count) {
     p += count & 4;
     unsigned last = 0;
     if (count & 2) last = *reinterpret_cast<const unsigned short*>(p);
-    if constexpr (sizeof(T) == 1)
-      if (count & 1) last |= static_cast<unsigned>(static_cast<unsigned char>(p[count & 2])) << ((count & 2) * 8);
     (count & 4 ? rest.y : rest.x) |= last;
   }
   (count & 8 ? high : low) = rest;

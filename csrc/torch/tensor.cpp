@@ -69,27 +69,25 @@ std::ostream& operator<<(std::ostream& out, const ShapeText& text) {
 }
 
 namespace {
+/// Its number in kRealAndBool and in DType, which have one order; the length of that list for other dtypes.
+std::size_t number_of(ScalarType dtype) {
+  static_assert(kRealAndBool.size() == static_cast<std::size_t>(DType::boolean) + 1);
+  return static_cast<std::size_t>(std::ranges::find(kRealAndBool, dtype) - kRealAndBool.begin());
+}
+
 std::string name_of(ScalarType dtype) {
+  constexpr const char* kNames[] = {"float32", "float16", "bfloat16", "float64", "int64",
+                                    "int32",   "int16",   "int8",     "uint8",   "bool"};
+  if (const std::size_t number = number_of(dtype); number < std::size(kNames)) return kNames[number];
   switch (dtype) {
-    case ScalarType::Float: return "float32";
-    case ScalarType::Half: return "float16";
-    case ScalarType::BFloat16: return "bfloat16";
-    case ScalarType::Double: return "float64";
-    case ScalarType::Long: return "int64";
-    case ScalarType::Int: return "int32";
-    case ScalarType::Short: return "int16";
-    case ScalarType::Char: return "int8";
-    case ScalarType::Byte: return "uint8";
-    case ScalarType::Bool: return "bool";
     case ScalarType::ComplexHalf: return "complex32";
     case ScalarType::ComplexFloat: return "complex64";
     case ScalarType::ComplexDouble: return "complex128";
-    default: {  // "Float8_e4m3fn", but torch's name is float8_e4m3fn
-      std::string name = torch::headeronly::toString(dtype);
-      std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-      return name;
-    }
+    default: break;
   }
+  std::string name = torch::headeronly::toString(dtype);  // "Float8_e4m3fn", but torch's name is float8_e4m3fn
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name;
 }
 }  // namespace
 
@@ -164,19 +162,9 @@ Shape broadcast_strides(ShapeRef sizes, ShapeRef strides, ShapeRef shape) {
 }
 
 DType to_dtype(ScalarType dtype) {
-  switch (dtype) {
-    case ScalarType::Float: return DType::f32;
-    case ScalarType::Half: return DType::f16;
-    case ScalarType::BFloat16: return DType::bf16;
-    case ScalarType::Double: return DType::f64;
-    case ScalarType::Long: return DType::i64;
-    case ScalarType::Int: return DType::i32;
-    case ScalarType::Short: return DType::i16;
-    case ScalarType::Char: return DType::i8;
-    case ScalarType::Byte: return DType::u8;
-    case ScalarType::Bool: return DType::boolean;
-    default: throw std::runtime_error("xgemm: unsupported dtype " + name_of(dtype));
-  }
+  const std::size_t number = number_of(dtype);
+  if (number == kRealAndBool.size()) throw std::runtime_error("xgemm: unsupported dtype " + name_of(dtype));
+  return static_cast<DType>(number);
 }
 
 namespace {
