@@ -26,16 +26,13 @@ struct Call {
   std::size_t class_dim() const { return input.sizes.size() == 1 ? 0 : 1; }
 };
 
-Reduction parse_reduction(const std::string& s) {
-  if (s == "none") return Reduction::none;
-  if (s == "mean") return Reduction::mean;
-  if (s == "sum") return Reduction::sum;
-  fail(kOp, "expected reduction to be none, mean or sum, got \"", s, "\"");
-}
-
 Call check_arguments(const Tensor& input, const Tensor& target, std::int64_t ignore_index, const std::string& reduction,
                      double smoothing) {
-  const Call call{view(kOp, "input", input), view(kOp, "target", target), parse_reduction(reduction), ignore_index, smoothing};
+  constexpr std::string_view kReductions[] = {"none", "mean", "sum"};
+  const auto number = std::ranges::find(kReductions, reduction) - kReductions;
+  const Call call{view(kOp, "input", input), view(kOp, "target", target), static_cast<Reduction>(number), ignore_index,
+                  smoothing};
+  check(number < std::ssize(kReductions), kOp, "expected reduction to be none, mean or sum, got \"", reduction, "\"");
   check_dtype(call.input, kFloating);
   check_dtype(call.target, {ScalarType::Long, ScalarType::Byte});
   check_same_device(call.input, call.target);
