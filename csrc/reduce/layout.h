@@ -78,11 +78,6 @@ struct Layout {
   bool has_runs() const { return gone.count > 1 && gone.back().strides[kIn] == 1; }
 };
 
-/// What decides the kernel. folded: short runs that are adjacent in memory. small_tile: few elements side by side.
-/// packed: dense groups of a few elements, so many that they fill the GPU.
-enum class LayoutClass : std::uint8_t { one_element, rows, elements, small_tile, packed, short_columns, columns, folded };
-LayoutClass class_of(const Layout& layout);
-
 // A planner each (row_plan.cpp, column_plan.cpp). They take dims that the kernel does not map out of the layout.
 RowPlan plan_rows(const Layout& layout, const DeviceProperties& gpu);
 /// Up to `most` lanes a row.

@@ -105,8 +105,12 @@ bool is_packed(const Layout& layout) {
          kept.dims[0].strides == std::array{group, columns} && gone.back().strides[kIn] == columns;
 }
 
+/// folded: short runs that are adjacent in memory. small_tile: few elements side by side. packed: dense groups of a few elements,
+/// so many that they fill the GPU.
+enum class LayoutClass : std::uint8_t { rows, elements, small_tile, packed, short_columns, columns, folded };
+
 /// The fastest dim is kept, or short runs lie side by side; rows otherwise.
-LayoutClass class_of_columns(const Layout& layout) {
+LayoutClass class_of(const Layout& layout) {
   // A tile of fewer elements would leave most of a CTA idle; then one thread or a few compute an output, as for rows.
   constexpr std::int64_t kMinTile = 2048;
   if (layout.kept.count == 0 || layout.arguments.length <= 1) return LayoutClass::rows;
@@ -134,20 +138,6 @@ LayoutClass class_of_columns(const Layout& layout) {
   return folded ? LayoutClass::folded : LayoutClass::columns;
 }
 
-/// CTAs that share an output through global memory: groups of them, and the states that they keep there.
-struct Shared {
-  std::int64_t groups = 0, states = 0;
-};
-Shared shared_by(const Reduction&) { return {}; }
-Shared shared_by(const RowPlan& plan) {
-  if (plan.ctas_per_row == 1 || plan.cluster > 1) return {};
-  return {plan.outputs, plan.grouped ? plan.ctas : plan.outputs * plan.splits};
-}
-Shared shared_by(const ColumnPlan& plan) {
-  if (plan.splits == 1) return {};
-  return {plan.ctas / plan.splits, plan.ctas * plan.results};
-}
-
 /// Adds the index maps of the dims that the planner has left, and the workspace. By reference, after the planner: it changes
 /// dims.
 template <class Kernel>
@@ -155,7 +145,13 @@ Plan finished(const char* op, Kernel&& kernel, const Layout& layout) {
   check(kernel.ctas <= INT32_MAX, op, "expected a problem of fewer than 2^31 CTAs, got ", kernel.ctas);
   fill_map(op, kernel.reduced, layout.gone);
   fill_map(op, kernel.kept, layout.kept);
-  const auto [groups, states] = shared_by(kernel);
+  std::int64_t groups = 0, states = 0;  // groups of CTAs that share an output through global memory, their states there
+  if constexpr (std::is_same_v<Kernel, RowPlan>) {
+    if (kernel.ctas_per_row > 1 && kernel.cluster == 1)
+      groups = kernel.outputs, states = kernel.grouped ? kernel.ctas : kernel.outputs * kernel.splits;
+  } else if constexpr (std::is_same_v<Kernel, ColumnPlan>) {
+    if (kernel.splits > 1) groups = kernel.ctas / kernel.splits, states = kernel.ctas * kernel.results;
+  }
   const auto counters = states == 0 ? 0 : static_cast<std::size_t>(round_up(groups * 4, 256));
   return {std::move(kernel), counters, counters + static_cast<std::size_t>(states) * layout.state_bytes};
 }
@@ -198,22 +194,13 @@ bool has_dense_rows(const Source& source, std::uint64_t reduced) {
   return true;
 }
 
-LayoutClass class_of(const Layout& layout) {
-  constexpr std::int64_t kLongestElements = 2048;  // of a row that one warp reads one at a time
-  const Arguments& all = layout.arguments;
-  if (all.length == 1 && layout.folds()) return LayoutClass::one_element;
-  const LayoutClass columns = class_of_columns(layout);
-  if (columns != LayoutClass::rows) return columns;
-  const bool single = layout.folds() && !has_vector_rows(layout) && all.length > 1 && all.length <= kLongestElements;
-  return single ? LayoutClass::elements : LayoutClass::rows;
-}
-
 Plan make_plan(const char* op, const Problem& problem, const DeviceProperties& gpu) {
-  constexpr std::int64_t kWarp = 32;
+  constexpr std::int64_t kWarp = 32, kLongestElements = 2048;  // of a row that one warp reads one at a time
   Layout layout = layout_of(op, problem);
+  const std::int64_t length = layout.arguments.length;
+  if (length == 1 && layout.folds()) return finished(op, CopyPlan{layout.arguments}, layout);
   const LayoutClass kind = class_of(layout);
   switch (kind) {
-    case LayoutClass::one_element: return finished(op, CopyPlan{layout.arguments}, layout);
     case LayoutClass::elements: return finished(op, plan_elements(layout, kWarp, gpu.sm_count), layout);
     case LayoutClass::packed: return finished(op, plan_packed(layout, gpu.sm_count), layout);
     case LayoutClass::small_tile: return finished(op, plan_elements(layout, kElementThreads, gpu.sm_count), layout);
@@ -222,6 +209,8 @@ Plan make_plan(const char* op, const Problem& problem, const DeviceProperties& g
     case LayoutClass::folded: return finished(op, plan_columns(layout, kind == LayoutClass::folded, gpu), layout);
     case LayoutClass::rows: break;
   }
+  if (layout.folds() && !has_vector_rows(layout) && length > 1 && length <= kLongestElements)
+    return finished(op, plan_elements(layout, kWarp, gpu.sm_count), layout);
   return finished(op, plan_rows(layout, gpu), layout);
 }
 
