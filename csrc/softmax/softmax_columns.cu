@@ -17,8 +17,7 @@ namespace xgemm::softmax {
 /// Replaces units of -inf by 0, which is subtracted from elements that are all -inf.
 template <class T>
 __device__ __forceinline__ Unit<T> finite_base(Unit<T> m) {
-  constexpr Unit<T> kNothing = sizeof(T) == 8 ? static_cast<Unit<T>>(0xfff0000000000000ull) : 0xff800000u;
-  if constexpr (sizeof(T) > 2) return m == kNothing ? 0 : m;
+  if constexpr (sizeof(T) > 2) return m == nothing<T>() ? 0 : m;
   if (((m ^ nothing<T>()) & 0xffff) == 0) m &= 0xffff0000;
   if (((m ^ nothing<T>()) >> 16) == 0) m &= 0xffff;
   return m;

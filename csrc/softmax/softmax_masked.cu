@@ -35,38 +35,9 @@ __device__ __forceinline__ void with_mask(MaskKind kind, const void* mask, std::
 
 template <bool kAligned, int kCount, class M>
 __device__ __forceinline__ void load(const M* p, M (&values)[kCount]) {
-  constexpr int kStep = kAligned ? (kCount * sizeof(M) > 16 ? 16 / static_cast<int>(sizeof(M)) : kCount) : 1;
+  constexpr int kStep = kAligned ? std::min(kVectorWidth<M>, kCount) : 1;
 #pragma unroll
-  for (int i = 0; i < kCount; i += kStep) {
-    const auto part = load_vector<kStep>(p + i);
-#pragma unroll
-    for (int e = 0; e < kStep; ++e) values[i + e] = part[e];
-  }
-}
-
-/// Replaces a row's logits by their exponentials, relative to the largest; returns their sum.
-template <class T, class V, int kSteps, int kWidth>
-__device__ __forceinline__ V exponentials(V (&z)[kSteps][kWidth], const Place& place, int steps, V (&warps)[2][kWarpSize]) {
-  V m = minus_infinity<V>();
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) m = larger(m, z[k][e]);
-  }
-  m = place.largest(m, warps[0]);
-  V sums[4] = {};
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-    if (k < steps) {
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) {
-        z[k][e] = scaled_exp<T>(z[k][e] - m, kBias);
-        V& sum = sums[(kWidth == 1 ? k : e) % 4];
-        sum = add(sum, z[k][e]);
-      }
-    }
-  }
-  return place.sum(sums, warps[1]);
+  for (int i = 0; i < kCount; i += kStep) store_vector(values + i, load_vector<kStep>(p + i));
 }
 
 /// What a lane loads and stores at once: whole vectors (aligned: in the widest accesses), or single elements.
@@ -125,7 +96,25 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
   };
   with_mask<T>(plan.mask, mask, at.out + lane * kWidth * along(plan.mask_stride), add_mask);
 
-  const V d = exponentials<T>(z, place, plan.steps, warps), r = V{1} / d;
+  V m = minus_infinity<V>(), sums[4] = {};
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) m = larger(m, z[k][e]);
+  }
+  m = place.largest(m, warps[0]);
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    if (k < plan.steps) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        z[k][e] = scaled_exp<T>(z[k][e] - m, kBias);
+        V& sum = sums[(kWidth == 1 ? k : e) % 4];
+        sum = add(sum, z[k][e]);
+      }
+    }
+  }
+  const V d = place.sum(sums, warps[1]), r = V{1} / d;
   T* y = out + row * plan.length + lane * kWidth;
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
