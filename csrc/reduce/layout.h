@@ -71,9 +71,7 @@ struct Layout {
   bool batch_invariant;
 
   /// Can the states of neighbouring columns be joined, and short columns be reduced by single elements?
-  bool folds() const {
-    return state == State::sum || state == State::maximum || state == State::index || state == State::logsumexp;
-  }
+  bool folds() const { return state != State::cross_entropy && state != State::mean_loss; }
   /// The innermost reduced dim is a run of stride 1 inside other reduced dims.
   bool has_runs() const { return gone.count > 1 && gone.back().strides[kIn] == 1; }
 };

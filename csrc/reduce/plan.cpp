@@ -12,21 +12,18 @@ namespace {
 /// The element that does not change an operator's result, repeated over 16 bytes.
 void fill_padding(Arguments& plan) {
   if (state_of(plan.kind) == State::sum) return;
-  if (state_of(plan.kind) == State::mean_loss) {  // -0
-    plan.fill[1] = plan.fill[3] = 0x80000000;
-    if (plan.in == DType::f32) plan.fill[0] = plan.fill[2] = 0x80000000;
-    return;
-  }
-  const bool low = plan.kind != Kind::amin && plan.kind != Kind::argmin;
-  std::uint64_t bits = 0;
+  std::size_t width = size_of(plan.in) * 8;
+  std::uint64_t bits = 0;  // infinity
   switch (plan.in) {
-    case DType::f32: bits = low ? 0xff800000 : 0x7f800000; break;
-    case DType::f16: bits = low ? 0xfc00 : 0x7c00; break;
-    case DType::bf16: bits = low ? 0xff80 : 0x7f80; break;
-    case DType::f64: bits = low ? 0xfff0000000000000 : 0x7ff0000000000000; break;
+    case DType::f32: bits = 0x7f800000; break;
+    case DType::f16: bits = 0x7c00; break;
+    case DType::bf16: bits = 0x7f80; break;
+    case DType::f64: bits = 0x7ff0000000000000; break;
     default: throw UnplannedDType();
   }
-  for (std::size_t width = size_of(plan.in) * 8; width < 64; width *= 2) bits |= bits << width;
+  if (plan.kind == Kind::mean_loss) bits = 0;
+  if (plan.kind != Kind::amin && plan.kind != Kind::argmin) bits |= std::uint64_t{1} << (width - 1);  // its negative
+  for (; width < 64; width *= 2) bits |= bits << width;
   for (int i = 0; i < 4; ++i) plan.fill[i] = static_cast<std::uint32_t>(bits >> (i % 2 * 32));
 }
 

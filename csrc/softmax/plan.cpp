@@ -260,8 +260,6 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
                                          .pairs = true,
                                          .batch_invariant = batch_invariant},
                                         gpu);
-    plan.pairs_bytes =
-        static_cast<std::size_t>(plan.outer * plan.columns) * reduce::state_bytes(reduce::State::logsumexp, plan.in);
     const bool rows = plan.columns == 1;
     const std::int64_t cells = rows ? 1 : ceil_div(plan.length, kApplyVectors);
     plan.tiles = rows ? ceil_div(plan.length, width * kApplyVectors) : ceil_div(plan.columns, width);

@@ -37,7 +37,6 @@ struct Arguments {
 
 struct Plan : Arguments {
   std::optional<reduce::Plan> statistics;  ///< two_pass
-  std::size_t pairs_bytes = 0;             ///< of its results
 };
 
 /// Can the kernels read this layout? Otherwise the input is first copied to a contiguous array of the output's dtype.

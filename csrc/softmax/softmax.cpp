@@ -27,7 +27,8 @@ Tensor run_cuda(const TensorView& v, bool log, std::int64_t softmax_dim, ScalarT
     const softmax::Plan plan = softmax::make_plan(v.op, log, source, dim, to, scope.properties(), in_rows);
     std::optional<Tensor> pairs;
     if (plan.statistics) {
-      pairs = workspace(plan.pairs_bytes, v);
+      const std::size_t pair = reduce::state_bytes(reduce::State::logsumexp, plan.in);
+      pairs = workspace(pair * static_cast<std::size_t>(plan.outer * plan.columns), v);
       reduce::run(*plan.statistics, source.data, pairs->data_ptr(), scope);
     }
     softmax::launch(plan, source.data, out, pairs ? pairs->data_ptr() : nullptr, scope.stream());

@@ -28,7 +28,8 @@ template <class Op, class Kernel>
 void enqueue_rows(Kernel* kernel, const RowPlan& plan, const void* in, void* out, const Workspace& workspace,
                   cudaStream_t stream) {
   Grid grid = grid_of(plan);
-  grid.shared_bytes = row_shared_bytes<Op>(plan);
+  if (plan.splits > 1)  // the states of its splits (or its cluster's) and no more: an SM holds many CTAs of one warp
+    grid.shared_bytes = static_cast<std::size_t>(plan.cluster > 1 ? plan.splits : plan.per_cta) * sizeof(typename Op::State);
   grid.cluster = static_cast<unsigned>(plan.cluster);
   enqueue(kernel, grid, stream, plan, static_cast<const typename Op::T*>(in), out, static_cast<unsigned*>(workspace.counters),
           static_cast<typename Op::State*>(workspace.partials));
@@ -78,7 +79,8 @@ struct Launcher {
   void operator()(const ShortColumnPlan& plan) const {
     if constexpr (kPlain && sizeof(T) < 8) {
       Grid grid = grid_of(plan);
-      grid.shared_bytes = static_cast<std::size_t>(short_column_bytes<Columns>(plan));
+      const int results = plan.width > 1 ? plan.lanes * plan.width * plan.result_bytes : 0;  // behind the states
+      grid.shared_bytes = static_cast<std::size_t>(short_column_state_bytes<Columns>(plan) + results);
       const auto kernel = plan.width > 1 ? reduce_short_columns<Columns, Pack<T>::kCount> : reduce_short_columns<Columns, 1>;
       return enqueue(kernel, grid, stream, plan, static_cast<const T*>(in), out);
     }

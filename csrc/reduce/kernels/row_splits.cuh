@@ -131,14 +131,6 @@ __device__ __forceinline__ void finish_row(const RowPlan& plan, const Convert<ty
   if (threadIdx.x == 0) Op::finish(plan, convert, total, extra, out, output);
 }
 
-/// Dynamic shared memory of a CTA: the states of its splits (or its cluster's) and no more, because an SM holds many CTAs of
-/// one warp.
-template <class Op>
-std::size_t row_shared_bytes(const RowPlan& plan) {
-  if (plan.splits == 1) return 0;
-  return static_cast<std::size_t>(plan.cluster > 1 ? plan.splits : plan.per_cta) * sizeof(typename Op::State);
-}
-
 /// What a CTA takes: if `whole`, rows of one split from `first` on, else splits of `row`.
 struct RowWork {
   std::int64_t row, first;
