@@ -46,8 +46,7 @@ __device__ __forceinline__ unsigned misalignment(const void* p) {
 
 __device__ __forceinline__ uint4 load_aligned16(const void* p) { return *reinterpret_cast<const uint4*>(p); }
 
-/// The first `count` (0..15, a multiple of sizeof(T) >= 2) bytes of the aligned block at p, the others zero; reads no byte after
-/// them.
+/// The first `count` (0..15, a multiple of sizeof(T) >= 2) bytes of the aligned block at p, then zeros; reads no byte after them.
 template <class T>
 __device__ __forceinline__ uint4 load_front(const char* p, unsigned count) {
   uint2 low = {0, 0}, high = {0, 0};

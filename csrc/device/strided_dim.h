@@ -12,8 +12,7 @@ struct StridedDim {
   std::array<std::int64_t, kOperands> strides;
 };
 
-/// Appends `inner` to `dims`, which are in order from the outermost: as one dim with the last if every operand steps through
-/// both as through one.
+/// Appends `inner` behind `dims`, the outermost first: as one with the last if every operand steps through both as through one.
 template <class Dims, std::size_t kOperands>
 void append_merged(Dims& dims, const StridedDim<kOperands>& inner) {
   bool one = !dims.empty();

@@ -68,8 +68,7 @@ Layout layout_of(const char* op, const Problem& problem) {
   return layout;
 }
 
-/// The most positions that the kernel for short columns takes of `columns` side by side: measured on an H200
-/// (docs/log/reduce.md).
+/// The most positions that the kernel for short columns takes of `columns` side by side (docs/log/reduce.md).
 std::int64_t most_short_positions(const Layout& layout, std::int64_t columns, bool fills_tile) {
   constexpr std::int64_t kManyColumns = 512, kOfIndices = 1024, kOfNumbers = 768, kOfPairs = 512, kOfFewColumns = 32;
   if (columns < kManyColumns) return fills_tile ? kOfFewColumns : kTree;
@@ -102,8 +101,7 @@ bool is_packed(const Layout& layout) {
          kept.dims[0].strides == std::array{group, columns} && gone.back().strides[kIn] == columns;
 }
 
-/// folded: short runs that are adjacent in memory. small_tile: few elements side by side. packed: dense groups of a few elements,
-/// so many that they fill the GPU.
+/// folded: short runs, adjacent in memory. small_tile: few elements side by side. packed: enough dense groups of a few elements.
 enum class LayoutClass : std::uint8_t { rows, elements, small_tile, packed, short_columns, columns, folded };
 
 /// The fastest dim is kept, or short runs lie side by side; rows otherwise.
@@ -135,8 +133,7 @@ LayoutClass class_of(const Layout& layout) {
   return folded ? LayoutClass::folded : LayoutClass::columns;
 }
 
-/// Adds the index maps of the dims that the planner has left, and the workspace. By reference, after the planner: it changes
-/// dims.
+/// Adds the workspace and the maps of the dims that the planner has left. By reference, after the planner: it changes dims.
 template <class Kernel>
 Plan finished(const char* op, Kernel&& kernel, const Layout& layout) {
   check(kernel.ctas <= INT32_MAX, op, "expected a problem of fewer than 2^31 CTAs, got ", kernel.ctas);

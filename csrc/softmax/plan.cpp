@@ -12,13 +12,11 @@ namespace {
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kTileThreads = 256, kMaxThreads = 1024;
 constexpr std::int64_t kPortableCluster = 8;
 
-/// Bytes of the longest row of whole 16-byte vectors that stays in registers: an SM holds too few longer ones to overlap their
-/// arithmetic.
+/// Bytes of the longest row of whole vectors that stays in registers: an SM holds too few longer ones to overlap arithmetic.
 constexpr std::int64_t kLongestInRegisters = 32 << 10;
 /// Elements of such a row: 16-bit ones run out of issue slots first.
 constexpr std::int64_t kMostInRegisters = 8192;
-/// Bytes from which on rows that are not whole vectors, nearly always misaligned, stay in shared memory, where that costs
-/// nothing.
+/// Bytes from which on rows that are not whole vectors stay in shared memory, where being misaligned costs nothing.
 constexpr std::int64_t kShortestInWarp = 512;
 /// Bytes of the longest row that one warp takes in shared memory.
 constexpr std::int64_t kLongestInWarp = 8 << 10;

@@ -12,8 +12,7 @@ namespace xgemm::softmax {
 /// the reduction's (max, sum) pairs, then a pass that divides.
 enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, elements };
 
-/// What kernels read. The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the
-/// fastest dim.
+/// What kernels read: [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim.
 struct Arguments {
   DType in = DType::f32, out = DType::f32;
   bool log = false;

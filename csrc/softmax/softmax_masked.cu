@@ -21,8 +21,7 @@ __device__ __forceinline__ V logit(V x, V scale, M mask) {
     return fma(x, scale, convert<V>(mask));
 }
 
-/// f(p, true) with the mask's pointer at `offset`, f(p, false) without a mask (p is then not read). One call per kind of mask,
-/// so that elements do not test the kind.
+/// f(p, true) with the mask at `offset`, f(p, false) without one. A call per kind of mask, so that elements do not test the kind.
 template <class T, class F>
 __device__ __forceinline__ void with_mask(MaskKind kind, const void* mask, std::int64_t offset, F f) {
   switch (kind) {

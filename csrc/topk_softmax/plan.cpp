@@ -41,8 +41,7 @@ Plan make_plan(const char* op, const reduce::Source& source, std::int64_t dim, i
     plan.shared_bytes = static_cast<std::size_t>(plan.threads / plan.lanes * k) * entry_bytes(plan.in);
   } else {
     plan.kernel = Kernel::select;
-    // Fewer warps per row merge fewer lists. The first threshold is the k-th of 32 lanes' maxima, so a single warp serves k up
-    // to 32.
+    // Fewer warps per row merge fewer lists. One serves k up to 32: the first threshold is the k-th of 32 lanes' maxima.
     const std::int64_t tiles = ceil_div(plan.length, tile_steps(plan.in) * kWarp * width);
     const std::int64_t warps = std::clamp<std::int64_t>(round_up_pow2(tiles) / kTilesPerWarp, k > kWarp ? 2 : 1, kMaxWarps);
     plan.rank = static_cast<int>(ceil_div(k, warps));

@@ -37,8 +37,7 @@ __device__ __forceinline__ void load_aligned_step(const RowPlan& plan, uint4 (&r
   }
 }
 
-/// Joins get(0..count - 1) in an order that `count` alone decides (with up to 32 states, for any number of threads); thread 0
-/// gets the result.
+/// Joins get(0..count - 1), for thread 0, in an order that `count` alone decides (up to 32 states: for any number of threads).
 template <class Op, class Get>
 __device__ __forceinline__ typename Op::State join_block(std::int64_t count, const Get& get, typename Op::State* warps) {
   using State = typename Op::State;
@@ -66,8 +65,7 @@ __device__ __forceinline__ typename Op::State join_block(std::int64_t count, con
   return s;
 }
 
-/// The CTAs of a cluster send their splits' states to the first CTA, which continues when all have arrived
-/// (device/ptx/mbarrier.cuh).
+/// The CTAs of a cluster send their splits' states to the first CTA, which continues when all have arrived.
 template <class Op>
 struct ClusterJoin {
   using State = typename Op::State;
@@ -104,8 +102,7 @@ struct ClusterJoin {
   }
 };
 
-/// Finishes a row of several splits, in its CTA or in the last of its CTAs: joins the states of this CTA's `count` splits, or
-/// those of all CTAs.
+/// Finishes a row of several splits, in its CTA or in the last of its CTAs. `states`: of the `count` splits of this CTA.
 template <class Op>
 __device__ __forceinline__ void finish_row(const RowPlan& plan, const Convert<typename Op::T>& convert, int count,
                                            std::int64_t row, const typename Op::State* states, const typename Op::Extra& extra,

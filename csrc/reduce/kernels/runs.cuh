@@ -25,8 +25,7 @@ inline constexpr bool kHasFewLanes = Op::kFindsLater;
 template <class Op>
 inline constexpr bool kHasShiftedSplits = std::is_same_v<typename Op::Extra, NoExtra> && !Op::kFindsLater;
 
-/// kRowBlocks for a kernel that loads the next row's vectors while it holds this row's state. ptxas converts all fp16 values at
-/// once, before their exponentials.
+/// kRowBlocks, or fewer, as a thread holds the next row's vectors: ptxas converts all fp16 values before their exponentials.
 template <class Op, Runs kRuns>
 inline constexpr int kRunBlocks = [] {
   using T = typename Op::T;

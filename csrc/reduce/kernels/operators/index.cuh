@@ -108,8 +108,7 @@ struct MaximumIndex {
     }
     return where;
   }
-  /// First the maximum over all lanes, then the first position among the lanes that hold it. fetch(step, position) reads a step
-  /// again.
+  /// The maximum over all lanes, then the first position among those that hold it. fetch(step, position) reads a step again.
   template <class Fetch>
   static __device__ __forceinline__ State state(const Local& s, const Convert<T>& convert, int lanes, bool found,
                                                 std::int64_t first, const Fetch& fetch) {
