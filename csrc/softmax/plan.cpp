@@ -198,26 +198,24 @@ void plan_columns(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   plan.blocks = ceil_div(plan.outer * plan.tiles, plan.items) * plan.cluster;
 }
 
+/// Are all dims behind `dim` of size 1?
+bool is_last(const reduce::Source& source, std::size_t dim) {
+  return std::ranges::all_of(source.sizes.subspan(dim + 1), [](std::int64_t size) { return size == 1; });
+}
+
 }  // namespace
 
 bool reads_directly(const reduce::Source& source, std::int64_t dim) {
   const auto softmax_dim = static_cast<std::size_t>(dim);
   if (source.sizes.empty() || source.sizes[softmax_dim] == 1) return true;
-  std::int64_t step = 1;
-  for (std::size_t d = source.sizes.size(); d-- > softmax_dim + 1;) {
-    if (source.sizes[d] == 1) continue;
-    if (source.strides[d] != step) return false;
-    step *= source.sizes[d];
-  }
-  return step > 1 || source.strides[softmax_dim] == 1;
+  if (is_last(source, softmax_dim)) return source.strides[softmax_dim] == 1;
+  return reduce::has_dense_rows(source, ~std::uint64_t{1} << dim);
 }
 
 bool has_dense_rows(const char* op, const reduce::Source& source, std::int64_t dim) {
   const auto softmax_dim = static_cast<std::size_t>(dim);
   if (source.sizes.empty()) return true;
-  for (std::size_t d = softmax_dim + 1; d < source.sizes.size(); ++d)
-    if (source.sizes[d] != 1) return false;
-  if (source.sizes[softmax_dim] > 1 && source.strides[softmax_dim] != 1) return false;
+  if (!is_last(source, softmax_dim) || (source.sizes[softmax_dim] > 1 && source.strides[softmax_dim] != 1)) return false;
   return reduce::contiguous_map(op, source.sizes.first(softmax_dim), source.strides.first(softmax_dim)).map.dims <= 1;
 }
 

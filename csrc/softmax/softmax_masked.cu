@@ -51,9 +51,7 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
   using Stride = std::conditional_t<kElements, std::int64_t, int>;
   __shared__ V warps[2][kWarpSize];
   const Place place(plan.lanes, plan.outer);
-  const int lanes = place.lanes, lane = place.lane;
-  const std::int64_t row = place.row;
-  const bool exists = place.exists;
+  const auto& [lanes, lane, row, exists, block] = place;
   const IndexMap::Pair at = plan.outer_map.offsets(exists ? row : 0);
   const int count = exists ? static_cast<int>(plan.length) / kWidth : 0, step = lanes * kWidth;
   const auto along = [](std::int64_t stride) { return static_cast<Stride>(kElements ? stride : 1); };  // a variable would spill

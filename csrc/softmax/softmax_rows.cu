@@ -45,9 +45,7 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
   ptx::grid_release();
   in = ptx::grid_wait(in);
   const Place place(rows.lanes, rows.outer);
-  const int lanes = place.lanes, lane = place.lane;
-  const std::int64_t row = place.row;
-  const bool exists = place.exists;
+  const auto& [lanes, lane, row, exists, block] = place;
   const int length = exists ? static_cast<int>(rows.length) : 0, full = length / kWidth, tail = length % kWidth;
   const T* p = in + (exists ? map.offset(row) : 0) + lane * kWidth;
 

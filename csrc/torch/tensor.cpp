@@ -20,16 +20,6 @@ std::int64_t TensorView::numel() const {
   return n;
 }
 
-namespace {
-ScalarType dtype_of(const char* op, const char* name, const Tensor& t) {
-  try {
-    return t.scalar_type();
-  } catch (const std::exception&) {  // quantised and other types that the stable ABI has no name for
-    fail(op, "expected ", name, " of a plain floating, integer or bool dtype, got a quantised or other special one");
-  }
-}
-}  // namespace
-
 TensorView view(const char* op, const char* name, const Tensor& t) {
   check(t.defined(), op, "expected ", name, " to be a tensor, got an undefined one");
   AtenTensorHandle h = t.get();
@@ -51,15 +41,19 @@ TensorView view(const char* op, const char* name, const Tensor& t) {
   void* data = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_data_ptr(h, &data));
   const auto rank = static_cast<std::size_t>(dim);
-  return {.op = op,
-          .name = name,
-          .tensor = &t,
-          .data = data,
-          .sizes = {sizes, rank},
-          .strides = {strides, rank},
-          .dtype = dtype_of(op, name, t),
-          .device_index = cuda ? device_index : -1,
-          .cuda = cuda};
+  try {
+    return {.op = op,
+            .name = name,
+            .tensor = &t,
+            .data = data,
+            .sizes = {sizes, rank},
+            .strides = {strides, rank},
+            .dtype = t.scalar_type(),
+            .device_index = cuda ? device_index : -1,
+            .cuda = cuda};
+  } catch (const std::exception&) {  // quantised and other types that the stable ABI has no name for
+    fail(op, "expected ", name, " of a plain floating, integer or bool dtype, got a quantised or other special one");
+  }
 }
 
 std::ostream& operator<<(std::ostream& out, const ShapeText& text) {
@@ -98,15 +92,13 @@ std::ostream& operator<<(std::ostream& out, const DeviceText& text) {
 }
 
 void check_same_device(const TensorView& first, const TensorView& other) {
-  if (first.cuda == other.cuda && first.device_index == other.device_index) return;
-  fail(first.op, "expected ", first.name, " and ", other.name, " on one device, got ", device_name(first), " and ",
-       device_name(other));
+  check(first.device_index == other.device_index, first.op, "expected ", first.name, " and ", other.name, " on one device, got ",
+        device_name(first), " and ", device_name(other));
 }
 
 void check_same_dtype(const TensorView& first, const TensorView& other) {
-  if (first.dtype == other.dtype) return;
-  fail(first.op, "expected ", first.name, " and ", other.name, " of one dtype, got ", to_string(first.dtype), " and ",
-       to_string(other.dtype));
+  check(first.dtype == other.dtype, first.op, "expected ", first.name, " and ", other.name, " of one dtype, got ",
+        to_string(first.dtype), " and ", to_string(other.dtype));
 }
 
 void check_dtype(const TensorView& v, std::initializer_list<ScalarType> allowed) {

@@ -237,8 +237,8 @@ __device__ __forceinline__ V join_warps(V value, V identity, int count, V* warps
 /// A thread's place among the `lanes` (1 to 32, or a CTA) threads of a row.
 struct Place {
   int lanes, lane;
-  bool block, exists;
   std::int64_t row;
+  bool exists, block;
   __device__ __forceinline__ Place(int row_lanes, std::int64_t outer) : lanes(row_lanes), block(row_lanes > kWarpSize) {
     const int thread = static_cast<int>(threadIdx.x), log2_lanes = 31 - __clz(lanes);
     lane = block ? thread : thread & (lanes - 1);

@@ -30,11 +30,9 @@ struct alignas(2 * sizeof(V)) Pair {
 
 template <class Element>
 struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
-  using Extra = NoExtra;
   using T = Element;
   using V = Value<T>;
   using State = Pair<V>;
-  static constexpr bool kOrdered = false;
 
   static __device__ __forceinline__ State identity() { return {minus_infinity<V>(), V{0}}; }
   static __device__ __forceinline__ V neutral() { return minus_infinity<V>(); }
@@ -60,7 +58,7 @@ struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
     each_level(lanes, [&](int offset) { s.sum += __shfl_xor_sync(kFullWarp, s.sum, offset); });
     return {m, s.sum};
   }
-  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, State s, const Extra&, void* out,
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, State s, const NoExtra&, void* out,
                                                 std::int64_t i) {
     if (plan.pairs)
       static_cast<State*>(out)[i] = s;

@@ -117,7 +117,8 @@ template <class Op, class S>
 struct SimpleLocal {
   using Local = S;
   using Part = S;
-  static constexpr bool kFindsLater = false;
+  using Extra = NoExtra;
+  static constexpr bool kOrdered = false, kFindsLater = false;
   static __device__ __forceinline__ S start() { return Op::identity(); }
   /// Joins the states of `lanes` (1 to 32) neighbouring lanes; all of them get the result.
   static __device__ __forceinline__ S join(S s, int lanes) {
