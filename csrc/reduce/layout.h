@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "device/index_map.h"
-#include "device/strided_dim.h"
 #include "reduce/plan.h"
 #include "torch/error.h"
 

@@ -120,6 +120,14 @@ void check_range(const TensorView& v, const char* name, double factor) {
         "expected ", name, " within the range of float32, got ", factor);
 }
 
+Precision parse_precision(const char* op, const std::string& s) {
+  if (s == "highest") return Precision::highest;
+  if (s == "ieee") return Precision::ieee;
+  if (s == "high") return Precision::high;
+  if (s == "medium") return Precision::medium;
+  fail(op, "expected precision to be highest, ieee, high or medium, got \"", s, "\"");
+}
+
 std::int64_t wrap_dim(const TensorView& v, std::int64_t dim) {
   const std::int64_t rank = v.dim() == 0 ? 1 : v.dim();
   check(dim >= -rank && dim < rank, v.op, "expected dim in [", -rank, ", ", rank - 1, "], got ", dim);
