@@ -30,7 +30,7 @@ struct Arguments {
   std::int64_t blocks = 0;
   std::int64_t last = 0;           ///< columns: offset of the input's last element
   Divider by_tiles{}, by_cells{};  ///< columns and two_pass: tiles; two_pass: cells of the length
-  IndexMap kept;                   ///< outer -> offset in the input
+  IndexMap kept{};                 ///< outer -> offset in the input
   int steps = 0;                   ///< rows, odd_rows: 16-byte vectors per thread; elements: the most elements
 };
 
