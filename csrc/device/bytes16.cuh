@@ -111,21 +111,6 @@ __device__ __forceinline__ void shift_lanes(uint4 (&raw)[n], const uint4& behind
   }
 }
 
-/// Each lane of a warp loads the 16 bytes at p + 512 j bytes into raw[j], where p of a lane is 16 bytes after p of the previous
-/// lane. Every aligned block is loaded once, by the lane whose bytes start in it, which passes its words to the previous lane.
-/// Reads 16 aligned bytes after the last lane's last vector: the caller guarantees that they are readable.
-template <class T, int n>
-__device__ __forceinline__ void load_warp_shifted16(const T* p, uint4 (&raw)[n]) {
-  const unsigned shift = misalignment(p);
-  const char* q = reinterpret_cast<const char*>(p) - shift;
-  const int lane = static_cast<int>(threadIdx.x) & (kWarpSize - 1);
-#pragma unroll
-  for (int j = 0; j < n; ++j) raw[j] = load_aligned16(q + j * kWarpSize * 16);
-  uint4 behind = {0, 0, 0, 0};
-  if (lane == 0) behind = load_aligned16(q + n * kWarpSize * 16);
-  shift_lanes<T>(raw, behind, lane, kWarpSize, shift);
-}
-
 /// Lane i of each group of `width` (a power of two) lanes stores element-wise neighbouring packs: p of lane i is 16 bytes after p
 /// of lane i - 1. Every lane of the warp must call it; a lane with `valid` false stores nothing, and valid lanes come first in a
 /// group.

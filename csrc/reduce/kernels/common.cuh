@@ -140,6 +140,12 @@ template <class T>
 struct ShiftedRows {
   int lanes, lane;  // of a row
 
+  /// Starts to load a step of aligned blocks, a lane's first at q, and the one behind them.
+  __device__ __forceinline__ void ask_step(const char* q, uint4 (&raw)[kUnroll], uint4& behind) const {
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) raw[j] = load_aligned16(q + j * lanes * 16);
+    if (lane == 0) behind = load_aligned16(q + kUnroll * lanes * 16);
+  }
   /// Starts to load vectors from + lane, from + lane + lanes, ... of the `vectors` at p. A block that reaches past `end` is not
   /// read whole.
   template <class End>
@@ -149,12 +155,7 @@ struct ShiftedRows {
     const unsigned shift = misalignment(p);
     const char* const q = reinterpret_cast<const char*>(p) - shift + (from + lane) * 16;
     vectors -= from;
-    if (step < vectors) {
-#pragma unroll
-      for (int j = 0; j < kUnroll; ++j) raw[j] = load_aligned16(q + j * lanes * 16);
-      if (lane == 0) behind = load_aligned16(q + step * 16);
-      return;
-    }
+    if (step < vectors) return ask_step(q, raw, behind);
     // The last vector ends in a block of which `shift` bytes are the row's.
     const char* const last = q + (vectors - lane) * 16;
     const bool safe = last + 16 <= reinterpret_cast<const char*>(end());

@@ -28,9 +28,8 @@ struct Convert {
   }
   template <bool kOrdered>
   __device__ __forceinline__ Value<T> operator()(T x) const {
-    Value<T> v = convert<Value<T>>(x);
-    if constexpr (kOrdered) v = unflip(v);
-    return v;
+    const Value<T> v = convert<Value<T>>(x);
+    return kOrdered ? unflip(v) : v;
   }
 };
 
