@@ -153,27 +153,15 @@ Plan finished(const char* op, Kernel&& kernel, const Layout& layout) {
 }  // namespace
 
 State state_of(Kind kind) {
-  switch (kind) {
-    case Kind::sum:
-    case Kind::mean: return State::sum;
-    case Kind::amax:
-    case Kind::amin: return State::maximum;
-    case Kind::argmax:
-    case Kind::argmin: return State::index;
-    case Kind::cross_entropy: return State::cross_entropy;
-    case Kind::mean_loss: return State::mean_loss;
-    default: return State::logsumexp;
-  }
+  constexpr State kStates[] = {State::sum,   State::sum,       State::maximum,       State::maximum,  State::index,
+                               State::index, State::logsumexp, State::cross_entropy, State::mean_loss};  // by Kind
+  return kStates[static_cast<int>(kind)];
 }
 
 std::size_t state_bytes(State state, DType dtype) {
   const std::size_t value = dtype == DType::f64 ? 8 : 4;
-  switch (state) {
-    case State::sum:
-    case State::maximum: return value;
-    case State::index: return 16;
-    default: return 2 * value;
-  }
+  if (state == State::index) return 16;
+  return state == State::sum || state == State::maximum ? value : 2 * value;
 }
 
 bool converts_on_load(DType from, DType to) { return from == to || (is_half(from) && to == DType::f32); }
