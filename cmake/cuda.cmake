@@ -4,7 +4,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/architectures.cmake)
 
 # Small files of a folder, for the same architectures, are compiled as one: the headers of CUDA alone take three seconds a file.
 set(merged_sources
-    attention/tiles/ "reduce/(cast|mean_loss)" "softmax/softmax_(apply|elements|odd|short)" topk_softmax/
+    attention/tiles/ "reduce/(cast|mean_loss)" "softmax/softmax_(apply|elements|odd|short)"
     "lab/attention/0[1-4]" "lab/attention/0[5-7]" lab/experiments/ lab/fp32/ lab/reduction/ lab/sgemm/ lab/softmax/
     "lab/tensor/(09|10)" "lab/tensor/1[1-3]")
 foreach(merged IN LISTS merged_sources)

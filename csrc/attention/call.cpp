@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "torch/precision.h"
-
 namespace xgemm::attention {
 namespace {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device/dtype.h"
-#include "device/strided_dim.h"
+#include "device/index_map.h"
 #include "torch/tensor.h"
 
 namespace xgemm::attention {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "torch/precision.h"
 #include "torch/register.h"
 
 namespace xgemm {

@@ -46,8 +46,7 @@ __device__ __forceinline__ unsigned misalignment(const void* p) {
 
 __device__ __forceinline__ uint4 load_aligned16(const void* p) { return *reinterpret_cast<const uint4*>(p); }
 
-/// The first `count` (0..15, a multiple of sizeof(T)) bytes of the aligned block at p, the others zero; reads no byte after
-/// them.
+/// The first `count` (0..15, a multiple of sizeof(T) >= 2) bytes of the aligned block at p, then zeros; reads no byte after them.
 template <class T>
 __device__ __forceinline__ uint4 load_front(const char* p, unsigned count) {
   uint2 low = {0, 0}, high = {0, 0};
@@ -59,8 +58,6 @@ __device__ __forceinline__ uint4 load_front(const char* p, unsigned count) {
     p += count & 4;
     unsigned last = 0;
     if (count & 2) last = *reinterpret_cast<const unsigned short*>(p);
-    if constexpr (sizeof(T) == 1)
-      if (count & 1) last |= static_cast<unsigned>(static_cast<unsigned char>(p[count & 2])) << ((count & 2) * 8);
     (count & 4 ? rest.y : rest.x) |= last;
   }
   (count & 8 ? high : low) = rest;
@@ -112,21 +109,6 @@ __device__ __forceinline__ void shift_lanes(uint4 (&raw)[n], const uint4& behind
     case 2: shift_lanes<2, kBits>(raw, behind, lane, lanes, bits); break;
     default: shift_lanes<3, kBits>(raw, behind, lane, lanes, bits);
   }
-}
-
-/// Each lane of a warp loads the 16 bytes at p + 512 j bytes into raw[j], where p of a lane is 16 bytes after p of the previous
-/// lane. Every aligned block is loaded once, by the lane whose bytes start in it, which passes its words to the previous lane.
-/// Reads 16 aligned bytes after the last lane's last vector: the caller guarantees that they are readable.
-template <class T, int n>
-__device__ __forceinline__ void load_warp_shifted16(const T* p, uint4 (&raw)[n]) {
-  const unsigned shift = misalignment(p);
-  const char* q = reinterpret_cast<const char*>(p) - shift;
-  const int lane = static_cast<int>(threadIdx.x) & (kWarpSize - 1);
-#pragma unroll
-  for (int j = 0; j < n; ++j) raw[j] = load_aligned16(q + j * kWarpSize * 16);
-  uint4 behind = {0, 0, 0, 0};
-  if (lane == 0) behind = load_aligned16(q + n * kWarpSize * 16);
-  shift_lanes<T>(raw, behind, lane, kWarpSize, shift);
 }
 
 /// Lane i of each group of `width` (a power of two) lanes stores element-wise neighbouring packs: p of lane i is 16 bytes after p

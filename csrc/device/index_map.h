@@ -1,5 +1,8 @@
-// Linear index -> memory offset over a few dims, with divisions turned into multiplications. Host code fills it, kernels read it.
+// Linear index -> memory offset over a few dims, with divisions turned into multiplications: host code merges dims and fills the
+// map, kernels read it.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #ifdef __CUDACC__
@@ -50,6 +53,24 @@ using ShortDivider = BasicDivider<int, std::uint32_t, std::uint64_t>;
 static_assert(ShortDivider::of(1).divide(0x7fffffff) == 0x7fffffff && ShortDivider::of(2).divide(0x7fffffff) == 0x3fffffff);
 static_assert(ShortDivider::of(7).divide(0x7fffffff) == 306783378 && ShortDivider::of(7).divide(6) == 0);
 static_assert(ShortDivider::of(0x7fffffff).divide(0x7ffffffe) == 0 && ShortDivider::of(0x7fffffff).divide(0x7fffffff) == 1);
+
+/// A dim that several operands are stepped through together.
+template <std::size_t kOperands>
+struct StridedDim {
+  std::int64_t size;
+  std::array<std::int64_t, kOperands> strides;
+};
+
+/// Appends `inner` behind `dims`, the outermost first: as one with the last if every operand steps through both as through one.
+template <class Dims, std::size_t kOperands>
+void append_merged(Dims& dims, const StridedDim<kOperands>& inner) {
+  bool one = !dims.empty();
+  for (std::size_t i = 0; one && i < kOperands; ++i) one = dims.back().strides[i] == inner.strides[i] * inner.size;
+  if (one)
+    dims.back() = {dims.back().size * inner.size, inner.strides};
+  else
+    dims.push_back(inner);
+}
 
 /// Dims from outermost to innermost; the linear index runs over them in row-major order. `out` is a second set of strides.
 struct IndexMap {

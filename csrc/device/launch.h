@@ -88,8 +88,7 @@ void allow_all_shared() {
   });
 }
 
-/// enqueue() with kBytes of dynamic shared memory per block, or fewer, if `grid` says so. False: the device does not allow so
-/// much, nothing was launched.
+/// enqueue() with kBytes of dynamic shared memory, or fewer if `grid` says so. False: too much for the device, not launched.
 template <auto kKernel, int kBytes, class... Arguments>
 bool enqueue_with_shared(Grid grid, cudaStream_t stream, Arguments&&... arguments) {
   if (!allow_shared<kKernel, kBytes>()) return false;

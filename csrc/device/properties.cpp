@@ -62,12 +62,6 @@ const Architecture* wanted_architecture() {
   return wanted == std::end(kArchitectures) ? nullptr : wanted;
 }
 
-/// Makes a Hopper GPU one of the architecture that XGEMM_ARCH names.
-void become(DeviceProperties& gpu, const Architecture& wanted) {
-  gpu.major = wanted.major, gpu.minor = wanted.minor;
-  gpu.smem_per_block = 1024 * wanted.block_kib, gpu.smem_per_sm = 1024 * wanted.sm_kib;
-}
-
 }  // namespace
 
 bool is_architecture_known() {
@@ -98,7 +92,10 @@ const DeviceProperties& device_properties(int index) {
 #ifndef XGEMM_HOPPER_CODE
     if (gpu.major == 9) without_hopper_kernels(gpu);
 #endif
-    if (gpu.major == 9 && wanted_architecture() != nullptr) become(gpu, *wanted_architecture());
+    if (const Architecture* const wanted = wanted_architecture(); gpu.major == 9 && wanted != nullptr) {
+      gpu.major = wanted->major, gpu.minor = wanted->minor;
+      gpu.smem_per_block = 1024 * wanted->block_kib, gpu.smem_per_sm = 1024 * wanted->sm_kib;
+    }
   });
   return cache[static_cast<std::size_t>(index)];
 }

@@ -7,14 +7,6 @@
 #include "device/driver.h"
 
 namespace xgemm {
-namespace {
-
-PFN_cuTensorMapEncodeTiled_v12000 encoder() {
-  static const auto function = driver_function<PFN_cuTensorMapEncodeTiled_v12000>("cuTensorMapEncodeTiled", 12000);
-  return function;
-}
-
-}  // namespace
 
 bool tensor_map_possible(const void* data, DType dtype, std::int64_t stride1, std::int64_t stride2) {
   const auto bytes = static_cast<std::int64_t>(size_of(dtype));
@@ -22,7 +14,7 @@ bool tensor_map_possible(const void* data, DType dtype, std::int64_t stride1, st
 }
 
 bool make_tensor_map(CUtensorMap& map, const TensorMapSpec& spec) {
-  const auto encode = encoder();
+  static const auto encode = driver_function<PFN_cuTensorMapEncodeTiled_v12000>("cuTensorMapEncodeTiled", 12000);
   if (!encode) return false;
   const auto bytes = static_cast<cuuint64_t>(size_of(spec.dtype));
   cuuint64_t sizes[5], strides[4];

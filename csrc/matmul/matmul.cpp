@@ -4,7 +4,6 @@
 
 #include "matmul/call.h"
 #include "matmul/ops.h"
-#include "torch/precision.h"
 #include "torch/register.h"
 
 namespace xgemm::matmul {

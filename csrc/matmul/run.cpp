@@ -5,9 +5,9 @@
 #include <span>
 
 #include "device/environment.h"
+#include "device/index_map.h"
 #include "device/integer.h"
 #include "device/numeric.cuh"
-#include "device/strided_dim.h"
 #include "matmul/call.h"
 #include "matmul/launch.h"
 #include "matmul/plan/legality.h"

@@ -1,6 +1,7 @@
 // An op's input as its kernel reads it: the tensor itself, or a dense copy in another dtype or order of dims.
 #pragma once
 #include "reduce/launch.h"
+#include "torch/aten.h"
 #include "torch/cuda.h"
 
 namespace xgemm::reduce {
@@ -18,22 +19,19 @@ class Converted {
       for (std::size_t d = 0; d < v.sizes.size(); ++d)
         if ((rows >> d & 1) == last) order.push_back(d);
     Shape from;
-    for (std::size_t d : order) {
+    rows_ = 0;
+    for (const std::size_t d : order) {
+      rows_ |= (rows >> d & 1) << sizes_.size();
       sizes_.push_back(v.sizes[d]);
       from.push_back(v.strides[d]);
     }
     copy_ = empty(sizes_, dtype, v);
-    const TensorView c = view(v.op, v.name, *copy_);
-    strides_.assign(c.strides.begin(), c.strides.end());
-    launch_cast(v.op, {v.data, to_dtype(v.dtype), sizes_, from}, c.data, to_dtype(dtype), scope.stream());
+    strides_ = contiguous_strides(sizes_);
+    source_ = {copy_->data_ptr(), to_dtype(dtype), sizes_, strides_};
+    launch_cast(v.op, {v.data, to_dtype(v.dtype), sizes_, from}, copy_->data_ptr(), source_.dtype, scope.stream());
     scope.check_launch();
-    source_ = {c.data, to_dtype(dtype), sizes_, strides_};
-    rows_ = 0;
     strides_before_.resize(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      rows_ |= (rows >> order[i] & 1) << i;
-      strides_before_[order[i]] = strides_[i];
-    }
+    for (std::size_t i = 0; i < order.size(); ++i) strides_before_[order[i]] = strides_[i];
   }
   Converted(const Converted&) = delete;
   Converted& operator=(const Converted&) = delete;

@@ -26,16 +26,13 @@ struct Call {
   std::size_t class_dim() const { return input.sizes.size() == 1 ? 0 : 1; }
 };
 
-Reduction parse_reduction(const std::string& s) {
-  if (s == "none") return Reduction::none;
-  if (s == "mean") return Reduction::mean;
-  if (s == "sum") return Reduction::sum;
-  fail(kOp, "expected reduction to be none, mean or sum, got \"", s, "\"");
-}
-
 Call check_arguments(const Tensor& input, const Tensor& target, std::int64_t ignore_index, const std::string& reduction,
                      double smoothing) {
-  const Call call{view(kOp, "input", input), view(kOp, "target", target), parse_reduction(reduction), ignore_index, smoothing};
+  constexpr std::string_view kReductions[] = {"none", "mean", "sum"};
+  const auto number = std::ranges::find(kReductions, reduction) - kReductions;
+  const Call call{view(kOp, "input", input), view(kOp, "target", target), static_cast<Reduction>(number), ignore_index,
+                  smoothing};
+  check(number < std::ssize(kReductions), kOp, "expected reduction to be none, mean or sum, got \"", reduction, "\"");
   check_dtype(call.input, kFloating);
   check_dtype(call.target, {ScalarType::Long, ScalarType::Byte});
   check_same_device(call.input, call.target);
@@ -61,17 +58,11 @@ Tensor run_cuda(const Call& call) {
   Tensor output = empty(each ? t.sizes : ShapeRef(), v.dtype, v);
   const DType dtype = to_dtype(v.dtype), wide = dtype == DType::f64 ? DType::f64 : DType::f32;
   const ScalarType wide_type = wide == DType::f64 ? ScalarType::Double : ScalarType::Float;
-  std::optional<Tensor> losses, targets, means;
-  if (!each) losses = empty({&count, 1}, wide_type, v);
+  const Tensor losses = each ? output : empty({&count, 1}, wide_type, v);
+  std::optional<Tensor> means;
   if (count > 0) {
-    const void* target = t.data;
-    const reduce::Source given{t.data, to_dtype(t.dtype), t.sizes, t.strides};
-    if (t.dtype != ScalarType::Long || !reduce::is_dense(given)) {
-      targets = empty(t.sizes, ScalarType::Long, v);
-      target = targets->data_ptr();
-      reduce::launch_cast(kOp, given, targets->data_ptr(), DType::i64, scope.stream());
-      scope.check_launch();
-    }
+    const bool as_is = t.dtype == ScalarType::Long && reduce::is_dense({t.data, DType::i64, t.sizes, t.strides});
+    const reduce::Converted targets(t, as_is, ScalarType::Long, scope);
     const std::uint64_t classes = std::uint64_t{1} << call.class_dim();
     const bool dense = !batch_invariant() || reduce::has_dense_rows({v.data, dtype, v.sizes, v.strides}, classes);
     const reduce::Converted input(v, dense, v.dtype, scope, classes);
@@ -85,15 +76,15 @@ Tensor run_cuda(const Call& call) {
       reduce::run(kOp, problem, means->data_ptr(), scope);
     }
     problem.kind = reduce::Kind::cross_entropy;
-    problem.loss = {static_cast<const std::int64_t*>(target), call.ignore_index, call.smoothing,
+    problem.loss = {static_cast<const std::int64_t*>(targets.source().data), call.ignore_index, call.smoothing,
                     means ? means->data_ptr() : nullptr, each ? 0.0f : -0.0f};
     if (each) problem.out = dtype;
-    reduce::run(kOp, problem, each ? output.data_ptr() : losses->data_ptr(), scope);
+    reduce::run(kOp, problem, losses.data_ptr(), scope);
   }
   if (!each) {
     const std::int64_t step = 1;
     const auto kind = call.reduction == Reduction::mean ? reduce::Kind::mean_loss : reduce::Kind::sum;
-    const reduce::Source source{losses->data_ptr(), wide, {&count, 1}, {&step, 1}};
+    const reduce::Source source{losses.data_ptr(), wide, {&count, 1}, {&step, 1}};
     const reduce::Problem problem{
         .kind = kind, .source = source, .reduced = 1, .out = dtype, .batch_invariant = batch_invariant()};
     reduce::run(kOp, problem, output.data_ptr(), scope);

@@ -4,8 +4,7 @@
 
 namespace xgemm::reduce {
 
-/// The target, loaded before the row is read, and its logit, loaded before the lanes are joined; then the next target may be
-/// loaded.
+/// The target, loaded before the row is read, and its logit, before the lanes are joined; then the next target may be loaded.
 template <class T>
 struct Target {
   std::int64_t target;

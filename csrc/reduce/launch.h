@@ -6,8 +6,7 @@
 
 namespace xgemm::reduce {
 
-/// Memory through which CTAs that share an output combine it: plan.counter_bytes of zeros, zero again afterwards, and partial
-/// results.
+/// Of CTAs that share an output: plan.counter_bytes of zeros, zero again afterwards, and memory for partial results.
 struct Workspace {
   void *counters, *partials;
 };
@@ -31,8 +30,7 @@ inline void launch(const Plan& plan, const void* in, void* out, const Workspace&
   }
 }
 
-/// Rounds as torch's Tensor.to does. out: contiguous, as many elements as `source`, in its logical order. `dtype`: floating or
-/// int64. A source of no elements launches nothing.
+/// Rounds as Tensor.to does. out: contiguous, in the logical order of `source`, which may be empty. `dtype`: floating or int64.
 void launch_cast(const char* op, const Source& source, void* out, DType dtype, cudaStream_t stream);
 
 }  // namespace xgemm::reduce

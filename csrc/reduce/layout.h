@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "device/index_map.h"
-#include "device/strided_dim.h"
 #include "reduce/plan.h"
 #include "torch/error.h"
 
@@ -71,17 +70,10 @@ struct Layout {
   bool batch_invariant;
 
   /// Can the states of neighbouring columns be joined, and short columns be reduced by single elements?
-  bool folds() const {
-    return state == State::sum || state == State::maximum || state == State::index || state == State::logsumexp;
-  }
+  bool folds() const { return state != State::cross_entropy && state != State::mean_loss; }
   /// The innermost reduced dim is a run of stride 1 inside other reduced dims.
   bool has_runs() const { return gone.count > 1 && gone.back().strides[kIn] == 1; }
 };
-
-/// What decides the kernel. folded: short runs that are adjacent in memory. small_tile: few elements side by side.
-/// packed: dense groups of a few elements, so many that they fill the GPU.
-enum class LayoutClass : std::uint8_t { one_element, rows, elements, small_tile, packed, short_columns, columns, folded };
-LayoutClass class_of(const Layout& layout);
 
 // A planner each (row_plan.cpp, column_plan.cpp). They take dims that the kernel does not map out of the layout.
 RowPlan plan_rows(const Layout& layout, const DeviceProperties& gpu);

@@ -6,7 +6,6 @@ namespace xgemm::reduce {
 
 template <class Element>
 struct Maximum : SimpleLocal<Maximum<Element>, Value<Element>> {
-  using Extra = NoExtra;
   using T = Element;
   using V = Value<T>;
   using State = V;
@@ -21,7 +20,7 @@ struct Maximum : SimpleLocal<Maximum<Element>, Value<Element>> {
   static __device__ __forceinline__ State merge(State a, State b) { return larger(a, b); }
   static __device__ __forceinline__ State shuffle(State s, int offset) { return __shfl_xor_sync(kFullWarp, s, offset); }
   static __device__ __forceinline__ State join(State s, int lanes) { return largest_of(s, lanes); }
-  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>& convert, State s, const Extra&,
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>& convert, State s, const NoExtra&,
                                                 void* out, std::int64_t i) {
     store_as(out, i, plan.out, convert.unflip(s));
   }

@@ -12,11 +12,9 @@ struct alignas(2 * sizeof(V)) CountedSum {
 /// The mean of the losses that are not -0; -0 marks an ignored target.
 template <class Element>
 struct MeanLoss : SimpleLocal<MeanLoss<Element>, CountedSum<Element>> {
-  using Extra = NoExtra;
   using T = Element;
   using V = Element;
   using State = CountedSum<V>;
-  static constexpr bool kOrdered = false;
 
   static __device__ __forceinline__ State identity() { return {V{0}, V{0}}; }
   template <int n, class Position>
@@ -29,7 +27,7 @@ struct MeanLoss : SimpleLocal<MeanLoss<Element>, CountedSum<Element>> {
   static __device__ __forceinline__ State shuffle(State s, int offset) {
     return {__shfl_xor_sync(kFullWarp, s.sum, offset), __shfl_xor_sync(kFullWarp, s.count, offset)};
   }
-  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, State s, const Extra&, void* out,
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, State s, const NoExtra&, void* out,
                                                 std::int64_t i) {
     store_as(out, i, plan.out, s.sum / s.count);
   }

@@ -12,21 +12,18 @@ namespace {
 /// The element that does not change an operator's result, repeated over 16 bytes.
 void fill_padding(Arguments& plan) {
   if (state_of(plan.kind) == State::sum) return;
-  if (state_of(plan.kind) == State::mean_loss) {  // -0
-    plan.fill[1] = plan.fill[3] = 0x80000000;
-    if (plan.in == DType::f32) plan.fill[0] = plan.fill[2] = 0x80000000;
-    return;
-  }
-  const bool low = plan.kind != Kind::amin && plan.kind != Kind::argmin;
-  std::uint64_t bits = 0;
+  std::size_t width = size_of(plan.in) * 8;
+  std::uint64_t bits = 0;  // infinity
   switch (plan.in) {
-    case DType::f32: bits = low ? 0xff800000 : 0x7f800000; break;
-    case DType::f16: bits = low ? 0xfc00 : 0x7c00; break;
-    case DType::bf16: bits = low ? 0xff80 : 0x7f80; break;
-    case DType::f64: bits = low ? 0xfff0000000000000 : 0x7ff0000000000000; break;
+    case DType::f32: bits = 0x7f800000; break;
+    case DType::f16: bits = 0x7c00; break;
+    case DType::bf16: bits = 0x7f80; break;
+    case DType::f64: bits = 0x7ff0000000000000; break;
     default: throw UnplannedDType();
   }
-  for (std::size_t width = size_of(plan.in) * 8; width < 64; width *= 2) bits |= bits << width;
+  if (plan.kind == Kind::mean_loss) bits = 0;
+  if (plan.kind != Kind::amin && plan.kind != Kind::argmin) bits |= std::uint64_t{1} << (width - 1);  // its negative
+  for (; width < 64; width *= 2) bits |= bits << width;
   for (int i = 0; i < 4; ++i) plan.fill[i] = static_cast<std::uint32_t>(bits >> (i % 2 * 32));
 }
 
@@ -71,8 +68,7 @@ Layout layout_of(const char* op, const Problem& problem) {
   return layout;
 }
 
-/// The most positions that the kernel for short columns takes of `columns` side by side: measured on an H200
-/// (docs/log/reduce.md).
+/// The most positions that the kernel for short columns takes of `columns` side by side (docs/log/reduce.md).
 std::int64_t most_short_positions(const Layout& layout, std::int64_t columns, bool fills_tile) {
   constexpr std::int64_t kManyColumns = 512, kOfIndices = 1024, kOfNumbers = 768, kOfPairs = 512, kOfFewColumns = 32;
   if (columns < kManyColumns) return fills_tile ? kOfFewColumns : kTree;
@@ -105,8 +101,11 @@ bool is_packed(const Layout& layout) {
          kept.dims[0].strides == std::array{group, columns} && gone.back().strides[kIn] == columns;
 }
 
+/// folded: short runs, adjacent in memory. small_tile: few elements side by side. packed: enough dense groups of a few elements.
+enum class LayoutClass : std::uint8_t { rows, elements, small_tile, packed, short_columns, columns, folded };
+
 /// The fastest dim is kept, or short runs lie side by side; rows otherwise.
-LayoutClass class_of_columns(const Layout& layout) {
+LayoutClass class_of(const Layout& layout) {
   // A tile of fewer elements would leave most of a CTA idle; then one thread or a few compute an output, as for rows.
   constexpr std::int64_t kMinTile = 2048;
   if (layout.kept.count == 0 || layout.arguments.length <= 1) return LayoutClass::rows;
@@ -134,28 +133,19 @@ LayoutClass class_of_columns(const Layout& layout) {
   return folded ? LayoutClass::folded : LayoutClass::columns;
 }
 
-/// CTAs that share an output through global memory: groups of them, and the states that they keep there.
-struct Shared {
-  std::int64_t groups = 0, states = 0;
-};
-Shared shared_by(const Reduction&) { return {}; }
-Shared shared_by(const RowPlan& plan) {
-  if (plan.ctas_per_row == 1 || plan.cluster > 1) return {};
-  return {plan.outputs, plan.grouped ? plan.ctas : plan.outputs * plan.splits};
-}
-Shared shared_by(const ColumnPlan& plan) {
-  if (plan.splits == 1) return {};
-  return {plan.ctas / plan.splits, plan.ctas * plan.results};
-}
-
-/// Adds the index maps of the dims that the planner has left, and the workspace. By reference, after the planner: it changes
-/// dims.
+/// Adds the workspace and the maps of the dims that the planner has left. By reference, after the planner: it changes dims.
 template <class Kernel>
 Plan finished(const char* op, Kernel&& kernel, const Layout& layout) {
   check(kernel.ctas <= INT32_MAX, op, "expected a problem of fewer than 2^31 CTAs, got ", kernel.ctas);
   fill_map(op, kernel.reduced, layout.gone);
   fill_map(op, kernel.kept, layout.kept);
-  const auto [groups, states] = shared_by(kernel);
+  std::int64_t groups = 0, states = 0;  // groups of CTAs that share an output through global memory, their states there
+  if constexpr (std::is_same_v<Kernel, RowPlan>) {
+    if (kernel.ctas_per_row > 1 && kernel.cluster == 1)
+      groups = kernel.outputs, states = kernel.grouped ? kernel.ctas : kernel.outputs * kernel.splits;
+  } else if constexpr (std::is_same_v<Kernel, ColumnPlan>) {
+    if (kernel.splits > 1) groups = kernel.ctas / kernel.splits, states = kernel.ctas * kernel.results;
+  }
   const auto counters = states == 0 ? 0 : static_cast<std::size_t>(round_up(groups * 4, 256));
   return {std::move(kernel), counters, counters + static_cast<std::size_t>(states) * layout.state_bytes};
 }
@@ -163,27 +153,15 @@ Plan finished(const char* op, Kernel&& kernel, const Layout& layout) {
 }  // namespace
 
 State state_of(Kind kind) {
-  switch (kind) {
-    case Kind::sum:
-    case Kind::mean: return State::sum;
-    case Kind::amax:
-    case Kind::amin: return State::maximum;
-    case Kind::argmax:
-    case Kind::argmin: return State::index;
-    case Kind::cross_entropy: return State::cross_entropy;
-    case Kind::mean_loss: return State::mean_loss;
-    default: return State::logsumexp;
-  }
+  constexpr State kStates[] = {State::sum,   State::sum,       State::maximum,       State::maximum,  State::index,
+                               State::index, State::logsumexp, State::cross_entropy, State::mean_loss};  // by Kind
+  return kStates[static_cast<int>(kind)];
 }
 
 std::size_t state_bytes(State state, DType dtype) {
   const std::size_t value = dtype == DType::f64 ? 8 : 4;
-  switch (state) {
-    case State::sum:
-    case State::maximum: return value;
-    case State::index: return 16;
-    default: return 2 * value;
-  }
+  if (state == State::index) return 16;
+  return state == State::sum || state == State::maximum ? value : 2 * value;
 }
 
 bool converts_on_load(DType from, DType to) { return from == to || (is_half(from) && to == DType::f32); }
@@ -198,22 +176,13 @@ bool has_dense_rows(const Source& source, std::uint64_t reduced) {
   return true;
 }
 
-LayoutClass class_of(const Layout& layout) {
-  constexpr std::int64_t kLongestElements = 2048;  // of a row that one warp reads one at a time
-  const Arguments& all = layout.arguments;
-  if (all.length == 1 && layout.folds()) return LayoutClass::one_element;
-  const LayoutClass columns = class_of_columns(layout);
-  if (columns != LayoutClass::rows) return columns;
-  const bool single = layout.folds() && !has_vector_rows(layout) && all.length > 1 && all.length <= kLongestElements;
-  return single ? LayoutClass::elements : LayoutClass::rows;
-}
-
 Plan make_plan(const char* op, const Problem& problem, const DeviceProperties& gpu) {
-  constexpr std::int64_t kWarp = 32;
+  constexpr std::int64_t kWarp = 32, kLongestElements = 2048;  // of a row that one warp reads one at a time
   Layout layout = layout_of(op, problem);
+  const std::int64_t length = layout.arguments.length;
+  if (length == 1 && layout.folds()) return finished(op, CopyPlan{layout.arguments}, layout);
   const LayoutClass kind = class_of(layout);
   switch (kind) {
-    case LayoutClass::one_element: return finished(op, CopyPlan{layout.arguments}, layout);
     case LayoutClass::elements: return finished(op, plan_elements(layout, kWarp, gpu.sm_count), layout);
     case LayoutClass::packed: return finished(op, plan_packed(layout, gpu.sm_count), layout);
     case LayoutClass::small_tile: return finished(op, plan_elements(layout, kElementThreads, gpu.sm_count), layout);
@@ -222,6 +191,8 @@ Plan make_plan(const char* op, const Problem& problem, const DeviceProperties& g
     case LayoutClass::folded: return finished(op, plan_columns(layout, kind == LayoutClass::folded, gpu), layout);
     case LayoutClass::rows: break;
   }
+  if (layout.folds() && !has_vector_rows(layout) && length > 1 && length <= kLongestElements)
+    return finished(op, plan_elements(layout, kWarp, gpu.sm_count), layout);
   return finished(op, plan_rows(layout, gpu), layout);
 }
 

@@ -28,8 +28,7 @@ enum class State : std::uint8_t { sum, maximum, index, logsumexp, cross_entropy,
 State state_of(Kind kind);
 std::size_t state_bytes(State state, DType dtype);
 
-/// Can the kernels, and softmax's, read `from` directly if elements are reduced as `to`, a floating dtype? Otherwise the input is
-/// converted first.
+/// Can the kernels, and softmax's, read `from` directly if elements are reduced as `to`, a floating dtype? Else it is converted.
 bool converts_on_load(DType from, DType to);
 
 /// Do the reduced dims, in logical order, make rows of stride 1? The order of additions then depends on the row's length alone.
@@ -69,11 +68,9 @@ inline constexpr int kElementThreads = 256;
 inline constexpr int kPackedThreads = 256, kPackedElements = 4096;
 /// Threads of the largest CTA of the kernel for short columns, given the bytes that a thread loads at once.
 constexpr int most_short_column_threads(std::size_t bytes) { return bytes <= 4 ? 512 : 128; }
-/// Threads of a CTA of the column kernel, given the bytes that a thread keeps per column and its number of columns: more
-/// threads leave fewer partial results.
+/// Threads of a CTA of the column kernel, given a thread's bytes per column and columns: more leave fewer partial results.
 constexpr int column_threads(std::size_t part, std::size_t width) { return part * width <= 32 ? 512 : 256; }
-/// The most positions of a CTA of the column kernel for argmax: for elements of 16 bits, value and position share a
-/// 32-bit integer.
+/// The most positions of a CTA of the column kernel for argmax: of 16 bits, value and position share a 32-bit integer.
 inline constexpr std::int64_t kKeyPositions = 1 << 16, kPartPositions = 1 << 30;
 
 /// The arguments that all kernels have, but for index maps.

@@ -13,10 +13,9 @@ namespace xgemm {
 namespace {
 
 using reduce::Kind;
+using reduce::kMaxRank;
 using reduce::State;
 using Dims = std::optional<std::vector<std::int64_t>>;
-
-using reduce::kMaxRank;
 
 /// Of torch's operators among the kinds.
 const char* name_of(Kind kind) {
@@ -57,25 +56,23 @@ Call check_arguments(const char* op, Kind kind, const Tensor& input, ShapeRef di
 
   // Errors in torch's order: dims out of range, nothing to choose from, dims given twice.
   if (all) {
+    dims = {};
     call.reduced = ~std::uint64_t{0};
     check(!extremum || v.numel() > 0, op, "expected dim to be given for an input of no elements, got shape ", to_string(v.sizes));
   }
-  for (const std::int64_t dim : all ? ShapeRef() : dims) call.reduced |= std::uint64_t{1} << wrap_dim(v, dim);
+  for (const std::int64_t dim : dims) call.reduced |= std::uint64_t{1} << wrap_dim(v, dim);
   for (std::size_t d = 0; d < v.sizes.size() && (index || extremum); ++d)
     check(!(call.reduced >> d & 1) || v.sizes[d] > 0, op, "expected the reduced dims to be non-empty, got dim ", d,
           " of size 0 in shape ", to_string(v.sizes));
   std::uint64_t seen = 0;
-  for (const std::int64_t dim : all ? ShapeRef() : dims) {
+  for (const std::int64_t dim : dims) {
     const std::uint64_t bit = std::uint64_t{1} << wrap_dim(v, dim);
     check(!(seen & bit), op, "expected every dim at most once, got ", dim, " twice (as one of ", to_string(dims), ")");
     seen |= bit;
   }
   for (std::size_t d = 0; d < v.sizes.size(); ++d) {
     const bool gone = call.reduced >> d & 1;
-    if (!gone)
-      call.shape[call.rank++] = v.sizes[d];
-    else if (keepdim)
-      call.shape[call.rank++] = 1;
+    if (!gone || keepdim) call.shape[call.rank++] = gone ? 1 : v.sizes[d];
   }
   return call;
 }
@@ -99,9 +96,7 @@ Tensor run_cuda(const Call& call, const Tensor* out) {
   const TensorView& v = call.input;
   CudaScope scope(v);
   Tensor output = out ? *out : empty(call.output_shape(), call.output, v);
-  if (call.rank > 0)
-    for (std::int64_t s : call.output_shape())
-      if (s == 0) return output;
+  if (std::ranges::find(call.output_shape(), 0) != call.output_shape().end()) return output;
 
   // A conversion that changes values before they are added (int -> float, float -> half, ...) is a pass of its own. So is, with
   // batch invariance, a copy of rows that are not dense; extrema are the same in any order.
@@ -120,14 +115,6 @@ Tensor run_cuda(const Call& call, const Tensor* out) {
   return output;
 }
 #endif
-
-Tensor run(const Call& call, const std::optional<ScalarType>& dtype, [[maybe_unused]] const Tensor* out = nullptr) {
-#ifdef XGEMM_WITH_CUDA
-  // Integers are exact in any order and rarely large: ATen's kernel serves as well.
-  if (call.input.cuda && is_floating(call.compute)) return run_cuda(call, out);
-#endif
-  return run_aten(call, dtype);
-}
 
 template <Kind kind>
 Tensor reduce_typed(const Tensor& input, const Dims& dim, bool keepdim, const std::optional<ScalarType>& dtype) {
@@ -157,8 +144,13 @@ XGEMM_REGISTER_FORWARD_ONLY(xgemm, logsumexp, reduce_dims<Kind::logsumexp>);
 }  // namespace
 
 Tensor reduce::reduce(const char* op, Kind kind, const Tensor& input, ShapeRef dims, bool all, bool keepdim,
-                      const std::optional<ScalarType>& dtype, const Tensor* out) {
-  return run(check_arguments(op, kind, input, dims, all, keepdim, dtype), dtype, out);
+                      const std::optional<ScalarType>& dtype, [[maybe_unused]] const Tensor* out) {
+  const Call call = check_arguments(op, kind, input, dims, all, keepdim, dtype);
+#ifdef XGEMM_WITH_CUDA
+  // Integers are exact in any order and rarely large: ATen's kernel serves as well.
+  if (call.input.cuda && is_floating(call.compute)) return run_cuda(call, out);
+#endif
+  return run_aten(call, dtype);
 }
 
 }  // namespace xgemm

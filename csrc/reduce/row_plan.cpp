@@ -17,11 +17,6 @@ constexpr std::int64_t kCluster = 8;  ///< CTAs of a cluster that every GPU of c
 /// Bytes of a cluster's states in its first CTA: without an attribute a CTA has 48 KiB.
 constexpr std::int64_t kMostStateBytes = 40 << 10;
 
-/// Rows of so few that the GPU is not full: up to two an SM.
-bool are_few(const Layout& layout, const DeviceProperties& gpu) {
-  return !layout.batch_invariant && layout.arguments.outputs <= 2 * gpu.sm_count;
-}
-
 /// One split a row. A row's fixed cost is shared by the rows of a warp, so many rows take fewer lanes.
 void plan_short_rows(RowPlan& plan, bool few, std::int64_t resident) {
   // Measured on an H200: several steps a lane for 16-bit elements and for fp32 rows with an incomplete vector, whose rows cost
@@ -133,7 +128,8 @@ RowPlan plan_rows(const Layout& layout, const DeviceProperties& gpu) {
   plan.vectors = ceil_div(plan.run, layout.width);
   plan.full = plan.vector ? plan.run / layout.width : 0;
   if (runs) plan.splits_per_run = ceil_div(plan.vectors, kSplitVectors);
-  const bool few = plan.vector && !runs && are_few(layout, gpu);
+  // Up to two rows an SM leave SMs idle.
+  const bool few = plan.vector && !runs && !layout.batch_invariant && plan.outputs <= 2 * gpu.sm_count;
   if (!runs && plan.vectors <= (few ? kStep : kSplitVectors))
     plan_short_rows(plan, few, kCtasPerSm * std::max(gpu.sm_count, 1));
   else

@@ -7,11 +7,9 @@ namespace xgemm::reduce {
 /// Sums and means: sums of trees in fp32 (fp64 for fp64).
 template <class Element>
 struct Sum : SimpleLocal<Sum<Element>, Value<Element>> {
-  using Extra = NoExtra;
   using T = Element;
   using V = Value<T>;
   using State = V;
-  static constexpr bool kOrdered = false;
 
   static __device__ __forceinline__ State identity() { return State{0}; }
   static __device__ __forceinline__ V neutral() { return V{0}; }
@@ -21,7 +19,7 @@ struct Sum : SimpleLocal<Sum<Element>, Value<Element>> {
   }
   static __device__ __forceinline__ State merge(State a, State b) { return a + b; }
   static __device__ __forceinline__ State shuffle(State s, int offset) { return __shfl_xor_sync(kFullWarp, s, offset); }
-  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, State s, const Extra&, void* out,
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, State s, const NoExtra&, void* out,
                                                 std::int64_t i) {
     store_as(out, i, plan.out, plan.kind == Kind::mean ? s / static_cast<State>(plan.length) : s);
   }

@@ -12,13 +12,11 @@ namespace {
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kTileThreads = 256, kMaxThreads = 1024;
 constexpr std::int64_t kPortableCluster = 8;
 
-/// Bytes of the longest row of whole 16-byte vectors that stays in registers: an SM holds too few longer ones to overlap their
-/// arithmetic.
+/// Bytes of the longest row of whole vectors that stays in registers: an SM holds too few longer ones to overlap arithmetic.
 constexpr std::int64_t kLongestInRegisters = 32 << 10;
 /// Elements of such a row: 16-bit ones run out of issue slots first.
 constexpr std::int64_t kMostInRegisters = 8192;
-/// Bytes from which on rows that are not whole vectors, nearly always misaligned, stay in shared memory, where that costs
-/// nothing.
+/// Bytes from which on rows that are not whole vectors stay in shared memory, where being misaligned costs nothing.
 constexpr std::int64_t kShortestInWarp = 512;
 /// Bytes of the longest row that one warp takes in shared memory.
 constexpr std::int64_t kLongestInWarp = 8 << 10;
@@ -50,6 +48,19 @@ constexpr std::int64_t kPart = 36 << 10;
 constexpr std::int64_t kPadding = 32;
 /// Bytes of static shared memory of the kernel, rounded up.
 constexpr std::int64_t kStaticShared = 2048;
+
+/// A row of so many vectors or elements in registers, up to `most` of a lane; up to `few` if a warp then holds it. False if not
+/// even the largest CTA does.
+template <class P>
+bool plan_registers(P& plan, std::int64_t pieces, std::int64_t most, std::int64_t few) {
+  if (pieces > kMaxThreads * most) return false;
+  const bool in_warp = pieces <= kWarp * most;
+  plan.threads = static_cast<int>(in_warp ? kShortThreads : round_up(ceil_div(pieces, most), kWarp));
+  plan.lanes = in_warp ? static_cast<int>(round_up_pow2(ceil_div(pieces, pieces <= kWarp * few ? few : most))) : plan.threads;
+  plan.steps = static_cast<int>(ceil_div(pieces, plan.lanes));
+  plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
+  return true;
+}
 
 /// False if not even the largest cluster's shared memory holds the row.
 bool plan_shared(Plan& plan, std::int64_t vectors, std::int64_t most, std::int64_t max_cluster) {
@@ -137,19 +148,7 @@ void plan_rows(Plan& plan, std::int64_t width, const DeviceProperties& gpu, bool
       plan.kernel = Kernel::two_pass;
     return;
   }
-  plan.kernel = Kernel::rows;
-  if (vectors <= kWarp * kRowSteps) {
-    plan.threads = kShortThreads;
-    plan.lanes = static_cast<int>(round_up_pow2(ceil_div(vectors, vectors <= kWarp * kShortSteps ? kShortSteps : kRowSteps)));
-    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
-  } else if (vectors <= kMaxThreads * kRowSteps) {
-    plan.threads = plan.lanes = static_cast<int>(ceil_div(ceil_div(vectors, kRowSteps), kWarp) * kWarp);
-    plan.blocks = plan.outer;
-  } else {
-    plan.kernel = Kernel::two_pass;
-    return;
-  }
-  plan.steps = static_cast<int>(ceil_div(vectors, plan.lanes));
+  plan.kernel = plan_registers(plan, vectors, kRowSteps, kShortSteps) ? Kernel::rows : Kernel::two_pass;
 }
 
 /// False if the kernel for columns is faster.
@@ -200,35 +199,30 @@ void plan_columns(Plan& plan, std::int64_t width, const DeviceProperties& gpu) {
   plan.blocks = ceil_div(plan.outer * plan.tiles, plan.items) * plan.cluster;
 }
 
+/// Are all dims behind `dim` of size 1?
+bool is_last(const reduce::Source& source, std::size_t dim) {
+  return std::ranges::all_of(source.sizes.subspan(dim + 1), [](std::int64_t size) { return size == 1; });
+}
+
 }  // namespace
 
 bool reads_directly(const reduce::Source& source, std::int64_t dim) {
   const auto softmax_dim = static_cast<std::size_t>(dim);
   if (source.sizes.empty() || source.sizes[softmax_dim] == 1) return true;
-  std::int64_t step = 1;
-  for (std::size_t d = source.sizes.size(); d-- > softmax_dim + 1;) {
-    if (source.sizes[d] == 1) continue;
-    if (source.strides[d] != step) return false;
-    step *= source.sizes[d];
-  }
-  return step > 1 || source.strides[softmax_dim] == 1;
+  if (is_last(source, softmax_dim)) return source.strides[softmax_dim] == 1;
+  return reduce::has_dense_rows(source, ~std::uint64_t{1} << dim);
 }
 
 bool has_dense_rows(const char* op, const reduce::Source& source, std::int64_t dim) {
   const auto softmax_dim = static_cast<std::size_t>(dim);
   if (source.sizes.empty()) return true;
-  for (std::size_t d = softmax_dim + 1; d < source.sizes.size(); ++d)
-    if (source.sizes[d] != 1) return false;
-  if (source.sizes[softmax_dim] > 1 && source.strides[softmax_dim] != 1) return false;
+  if (!is_last(source, softmax_dim) || (source.sizes[softmax_dim] > 1 && source.strides[softmax_dim] != 1)) return false;
   return reduce::contiguous_map(op, source.sizes.first(softmax_dim), source.strides.first(softmax_dim)).map.dims <= 1;
 }
 
 Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int64_t dim, DType out, const DeviceProperties& gpu,
                bool batch_invariant) {
-  Plan plan;
-  plan.in = source.dtype;
-  plan.out = out;
-  plan.log = log;
+  Plan plan{{.in = source.dtype, .out = out, .log = log}, {}};
   const auto softmax_dim = static_cast<std::size_t>(dim);
   if (!source.sizes.empty()) {
     plan.length = source.sizes[softmax_dim];
@@ -260,8 +254,6 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
                                          .pairs = true,
                                          .batch_invariant = batch_invariant},
                                         gpu);
-    plan.pairs_bytes =
-        static_cast<std::size_t>(plan.outer * plan.columns) * reduce::state_bytes(reduce::State::logsumexp, plan.in);
     const bool rows = plan.columns == 1;
     const std::int64_t cells = rows ? 1 : ceil_div(plan.length, kApplyVectors);
     plan.tiles = rows ? ceil_div(plan.length, width * kApplyVectors) : ceil_div(plan.columns, width);
@@ -293,21 +285,15 @@ Masked make_masked(const char* op, DType dtype, MaskKind mask, double scale, std
   const std::int64_t width = 16 / static_cast<std::int64_t>(size_of(dtype)), vectors = plan.length / width;
   const bool vector_rows =
       !batch_invariant && plan.length % width == 0 && plan.input_stride == 1 && (mask == MaskKind::none || plan.mask_stride == 1);
-  const auto resident = [&](MaskedKernel kernel, std::int64_t pieces, std::int64_t per_lane) {
-    if (plan.columns > 1 || pieces > kMaxThreads * per_lane) return false;
-    plan.kernel = kernel;
-    plan.threads =
-        static_cast<int>(pieces <= kWarp * per_lane ? kShortThreads : ceil_div(ceil_div(pieces, per_lane), kWarp) * kWarp);
-    plan.lanes = pieces <= kWarp * per_lane ? static_cast<int>(round_up_pow2(ceil_div(pieces, per_lane))) : plan.threads;
-    plan.steps = static_cast<int>(ceil_div(pieces, plan.lanes));
-    plan.blocks = ceil_div(plan.outer, plan.threads / plan.lanes);
-    return true;
-  };
-  if (vector_rows && resident(MaskedKernel::rows, vectors, masked_steps(size_of(dtype)))) {
+  const std::int64_t steps = masked_steps(size_of(dtype));
+  if (plan.columns == 1 && vector_rows && plan_registers(plan, vectors, steps, steps)) {
+    plan.kernel = MaskedKernel::rows;
     plan.aligned = true;
     for (int i = 0; i < plan.outer_map.dims; ++i)
       plan.aligned &= plan.outer_map.stride[i] % width == 0 && plan.outer_map.out[i] % width == 0;
-  } else if (!resident(MaskedKernel::elements, plan.length, kElementSteps)) {
+  } else if (plan.columns == 1 && plan_registers(plan, plan.length, kElementSteps, kElementSteps)) {
+    plan.kernel = MaskedKernel::elements;
+  } else {
     plan.lanes = static_cast<int>(std::min(kWarp, round_up_pow2(plan.columns)));
     plan.threads = static_cast<int>(std::clamp(plan.lanes * round_up_pow2(ceil_div(plan.length, 8)), kWarp, kTileThreads));
     plan.tiles = ceil_div(plan.columns, plan.lanes);

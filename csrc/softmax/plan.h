@@ -12,8 +12,7 @@ namespace xgemm::softmax {
 /// the reduction's (max, sum) pairs, then a pass that divides.
 enum class Kernel : std::uint8_t { rows, columns, two_pass, shared, odd_rows, elements };
 
-/// What kernels read. The problem is [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the
-/// fastest dim.
+/// What kernels read: [outer, length, columns] with softmax over the middle; columns is 1 for a softmax over the fastest dim.
 struct Arguments {
   DType in = DType::f32, out = DType::f32;
   bool log = false;
@@ -31,13 +30,12 @@ struct Arguments {
   std::int64_t blocks = 0;
   std::int64_t last = 0;           ///< columns: offset of the input's last element
   Divider by_tiles{}, by_cells{};  ///< columns and two_pass: tiles; two_pass: cells of the length
-  IndexMap kept;                   ///< outer -> offset in the input
+  IndexMap kept{};                 ///< outer -> offset in the input
   int steps = 0;                   ///< rows, odd_rows: 16-byte vectors per thread; elements: the most elements
 };
 
 struct Plan : Arguments {
   std::optional<reduce::Plan> statistics;  ///< two_pass
-  std::size_t pairs_bytes = 0;             ///< of its results
 };
 
 /// Can the kernels read this layout? Otherwise the input is first copied to a contiguous array of the output's dtype.

@@ -24,33 +24,22 @@ struct Call {
   std::int64_t dim;
 };
 
-void check_mask(const TensorView& input, const TensorView& mask) {
-  check_same_device(input, mask);
-  check(mask.dtype == ScalarType::Bool || mask.dtype == ScalarType::Float || mask.dtype == input.dtype, kOp,
-        "expected mask of dtype bool, float32 or input's ", to_string(input.dtype), ", got ", to_string(mask.dtype));
-  check(broadcasts_to(mask.sizes, input.sizes), kOp, "expected mask to broadcast to input's shape ", to_string(input.sizes),
-        ", got shape ", to_string(mask.sizes));
-}
-
 #ifdef XGEMM_WITH_CUDA
-softmax::MaskKind kind_of(const Call& call) {
-  if (!call.mask) return softmax::MaskKind::none;
-  if (call.mask->dtype == ScalarType::Bool) return softmax::MaskKind::boolean;
-  return call.mask->dtype == call.input.dtype ? softmax::MaskKind::own : softmax::MaskKind::f32;
-}
-
 Tensor run_cuda(const Call& call) {
   const TensorView& v = call.input;
   CudaScope scope(v);
   Tensor output = empty(v.sizes, v.dtype, v);
   if (v.numel() == 0) return output;
-  const Shape none(v.sizes.size(), 0);
-  const Shape mask_strides = call.mask ? broadcast_strides(call.mask->sizes, call.mask->strides, v.sizes) : none;
+  const TensorView mask = call.mask.value_or(TensorView{.dtype = v.dtype});
+  const Shape mask_strides = broadcast_strides(mask.sizes, mask.strides, v.sizes);
   const DType dtype = to_dtype(v.dtype);
+  const softmax::MaskKind kind = !call.mask                       ? softmax::MaskKind::none
+                                 : mask.dtype == ScalarType::Bool ? softmax::MaskKind::boolean
+                                 : mask.dtype == v.dtype          ? softmax::MaskKind::own
+                                                                  : softmax::MaskKind::f32;
   const auto run = [&](ShapeRef sizes, ShapeRef strides, ShapeRef of_mask, std::int64_t dim, void* out, bool in_rows) {
-    const softmax::Masked plan =
-        softmax::make_masked(kOp, dtype, kind_of(call), call.scale, sizes, strides, of_mask, dim, in_rows);
-    softmax::launch_masked(plan, v.data, call.mask ? call.mask->data : nullptr, out, scope.stream());
+    const softmax::Masked plan = softmax::make_masked(kOp, dtype, kind, call.scale, sizes, strides, of_mask, dim, in_rows);
+    softmax::launch_masked(plan, v.data, mask.data, out, scope.stream());
     scope.check_launch();
   };
   const auto last = static_cast<std::size_t>(std::max<std::int64_t>(v.dim() - 1, 0)), at = static_cast<std::size_t>(call.dim);
@@ -93,17 +82,12 @@ Tensor softmax_wide(const Tensor& input, const std::optional<Tensor>& mask, doub
 
 Tensor slice(Tensor x, std::int64_t dim, std::int64_t at, std::int64_t count) { return torch::stable::narrow(x, dim, at, count); }
 
-/// The first dim that can be divided: of more than one row, and not `dim`. The number of dims if there is none.
-std::int64_t cuttable(const Tensor& x, std::int64_t dim) {
-  std::int64_t cut = 0;
-  while (cut < x.dim() && (cut == dim || x.size(cut) <= 1)) ++cut;
-  return cut;
-}
-
 /// Writes the softmax of `input` to `output` in pieces of about `most` elements.
 void softmax_pieces(const Tensor& input, const std::optional<Tensor>& mask, const Call& call, ScalarType wide, std::int64_t most,
                     Tensor output) {
-  const std::int64_t elements = input.numel(), cut = cuttable(input, call.dim);
+  const std::int64_t elements = input.numel();
+  std::int64_t cut = 0;  // the first dim that can be divided
+  while (cut < input.dim() && (cut == call.dim || input.size(cut) <= 1)) ++cut;
   if (elements <= most || cut == input.dim()) {
     torch::stable::copy_(output, softmax_wide(input, mask, call.scale, call.dim, wide));
     return;
@@ -131,14 +115,19 @@ Tensor run_cpu(const Call& call, const std::optional<Tensor>& mask) {
 
 Tensor scaled_masked_softmax_op(const Tensor& input, const std::optional<Tensor>& mask, double scale, std::int64_t dim) {
   Call call{view(kOp, "input", input), std::nullopt, scale, 0};
-  check_dtype(call.input, kFloating);
-  call.dim = wrap_dim(call.input, dim);
+  const TensorView& v = call.input;
+  check_dtype(v, kFloating);
+  call.dim = wrap_dim(v, dim);
   if (mask) {
-    call.mask = view(kOp, "mask", *mask);
-    check_mask(call.input, *call.mask);
+    const TensorView m = call.mask.emplace(view(kOp, "mask", *mask));
+    check_same_device(v, m);
+    check(m.dtype == ScalarType::Bool || m.dtype == ScalarType::Float || m.dtype == v.dtype, kOp,
+          "expected mask of dtype bool, float32 or input's ", to_string(v.dtype), ", got ", to_string(m.dtype));
+    check(broadcasts_to(m.sizes, v.sizes), kOp, "expected mask to broadcast to input's shape ", to_string(v.sizes),
+          ", got shape ", to_string(m.sizes));
   }
 #ifdef XGEMM_WITH_CUDA
-  if (call.input.cuda) return run_cuda(call);
+  if (v.cuda) return run_cuda(call);
 #endif
   return run_cpu(call, mask);
 }

@@ -17,8 +17,7 @@ namespace xgemm::softmax {
 /// Replaces units of -inf by 0, which is subtracted from elements that are all -inf.
 template <class T>
 __device__ __forceinline__ Unit<T> finite_base(Unit<T> m) {
-  constexpr Unit<T> kNothing = sizeof(T) == 8 ? static_cast<Unit<T>>(0xfff0000000000000ull) : 0xff800000u;
-  if constexpr (sizeof(T) > 2) return m == kNothing ? 0 : m;
+  if constexpr (sizeof(T) > 2) return m == nothing<T>() ? 0 : m;
   if (((m ^ nothing<T>()) & 0xffff) == 0) m &= 0xffff0000;
   if (((m ^ nothing<T>()) >> 16) == 0) m &= 0xffff;
   return m;
@@ -148,16 +147,14 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
   load_cell<T>(plan, places, Share(plan, kWidth, threadIdx.x, group, rank), in, end, slots, most);
 
 #if __CUDA_ARCH__ >= 900
-  if (plan.cluster > 1) {
-    ptx::cluster_arrive_thread();  // from here on others may send; by thread, as lanes have loaded different numbers of positions
-  }
+  // From here on others may send; by thread, as lanes have loaded different numbers of positions.
+  if (plan.cluster > 1) ptx::cluster_arrive_thread();
 #endif
 
   const int place = plan.cluster > 1 ? static_cast<int>(rank) : 0;
   U largest[kUnits] = {};
   const auto load = [&](int k, U(&x)[kUnits]) {
-    const uint4 raw = mine[k * threads];
-    __builtin_memcpy(x, &raw, sizeof(raw));
+    __builtin_memcpy(x, &mine[k * threads], sizeof(x));
     if constexpr (kPer > 1) {  // unpacked at each use: packed values take half of the registers
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) forget(largest[u]);
@@ -201,11 +198,7 @@ __global__ void __launch_bounds__(kColumnThreads, sizeof(T) == 8          ? 1
       if constexpr (kInPlace) x[e] = as_unit(t);
     }
     if constexpr (kInPlace) {
-      if (!plan.log) {
-        uint4 raw;
-        __builtin_memcpy(&raw, x, sizeof(raw));
-        mine[k * threads] = raw;
-      }
+      if (!plan.log) __builtin_memcpy(&mine[k * threads], x, sizeof(x));
     }
   }
   join_cells(d, V{0}, plan, place, base + places.warps, base + places.sums, [](V a, V b) { return add(a, b); });

@@ -23,13 +23,6 @@ struct Elements {
   bool log;
 };
 
-/// Shared memory: two values for each of a warp's columns if several warps share them.
-template <class V>
-std::size_t element_bytes(const Plan& plan) {
-  if (plan.lanes * plan.beside <= kWarpSize) return 0;
-  return static_cast<std::size_t>(2 * plan.threads / kWarpSize * plan.beside) * sizeof(V);
-}
-
 /// All threads of an SM for the fewer elements, 1536 for more.
 template <class T, int kCount>
 inline constexpr int kElementRegisters = sizeof(T) == 8       ? 64
@@ -232,7 +225,8 @@ void launch_elements(const Plan& plan, const void* in, void* out, cudaStream_t s
                             .log2_lanes = std::countr_zero(static_cast<unsigned>(plan.lanes)),
                             .log = plan.log};
     Grid grid = grid_of(plan);
-    grid.shared_bytes = element_bytes<Value<T>>(plan);
+    if (plan.lanes * plan.beside > kWarpSize)  // several warps share columns: two values for each of a warp's
+      grid.shared_bytes = static_cast<std::size_t>(2 * plan.threads / kWarpSize * plan.beside) * sizeof(Value<T>);
     enqueue(plan.steps <= kElements ? softmax_elements<T, O, kElements> : softmax_elements<T, O, 2 * kElements>, grid, stream,
             elements, x, y);
   });

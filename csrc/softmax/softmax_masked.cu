@@ -21,8 +21,7 @@ __device__ __forceinline__ V logit(V x, V scale, M mask) {
     return fma(x, scale, convert<V>(mask));
 }
 
-/// f(p, true) with the mask's pointer at `offset`, f(p, false) without a mask (p is then not read). One call per kind of mask,
-/// so that elements do not test the kind.
+/// f(p, true) with the mask at `offset`, f(p, false) without one. A call per kind of mask, so that elements do not test the kind.
 template <class T, class F>
 __device__ __forceinline__ void with_mask(MaskKind kind, const void* mask, std::int64_t offset, F f) {
   switch (kind) {
@@ -35,38 +34,9 @@ __device__ __forceinline__ void with_mask(MaskKind kind, const void* mask, std::
 
 template <bool kAligned, int kCount, class M>
 __device__ __forceinline__ void load(const M* p, M (&values)[kCount]) {
-  constexpr int kStep = kAligned ? (kCount * sizeof(M) > 16 ? 16 / static_cast<int>(sizeof(M)) : kCount) : 1;
+  constexpr int kStep = kAligned ? std::min(kVectorWidth<M>, kCount) : 1;
 #pragma unroll
-  for (int i = 0; i < kCount; i += kStep) {
-    const auto part = load_vector<kStep>(p + i);
-#pragma unroll
-    for (int e = 0; e < kStep; ++e) values[i + e] = part[e];
-  }
-}
-
-/// Replaces a row's logits by their exponentials, relative to the largest; returns their sum.
-template <class T, class V, int kSteps, int kWidth>
-__device__ __forceinline__ V exponentials(V (&z)[kSteps][kWidth], const Place& place, int steps, V (&warps)[2][kWarpSize]) {
-  V m = minus_infinity<V>();
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e) m = larger(m, z[k][e]);
-  }
-  m = place.largest(m, warps[0]);
-  V sums[4] = {};
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-    if (k < steps) {
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) {
-        z[k][e] = scaled_exp<T>(z[k][e] - m, kBias);
-        V& sum = sums[(kWidth == 1 ? k : e) % 4];
-        sum = add(sum, z[k][e]);
-      }
-    }
-  }
-  return place.sum(sums, warps[1]);
+  for (int i = 0; i < kCount; i += kStep) store_vector(values + i, load_vector<kStep>(p + i));
 }
 
 /// What a lane loads and stores at once: whole vectors (aligned: in the widest accesses), or single elements.
@@ -81,9 +51,7 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
   using Stride = std::conditional_t<kElements, std::int64_t, int>;
   __shared__ V warps[2][kWarpSize];
   const Place place(plan.lanes, plan.outer);
-  const int lanes = place.lanes, lane = place.lane;
-  const std::int64_t row = place.row;
-  const bool exists = place.exists;
+  const auto& [lanes, lane, row, exists, block] = place;
   const IndexMap::Pair at = plan.outer_map.offsets(exists ? row : 0);
   const int count = exists ? static_cast<int>(plan.length) / kWidth : 0, step = lanes * kWidth;
   const auto along = [](std::int64_t stride) { return static_cast<Stride>(kElements ? stride : 1); };  // a variable would spill
@@ -125,7 +93,25 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
   };
   with_mask<T>(plan.mask, mask, at.out + lane * kWidth * along(plan.mask_stride), add_mask);
 
-  const V d = exponentials<T>(z, place, plan.steps, warps), r = V{1} / d;
+  V m = minus_infinity<V>(), sums[4] = {};
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) m = larger(m, z[k][e]);
+  }
+  m = place.largest(m, warps[0]);
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    if (k < plan.steps) {
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e) {
+        z[k][e] = scaled_exp<T>(z[k][e] - m, kBias);
+        V& sum = sums[(kWidth == 1 ? k : e) % 4];
+        sum = add(sum, z[k][e]);
+      }
+    }
+  }
+  const V d = place.sum(sums, warps[1]), r = V{1} / d;
   T* y = out + row * plan.length + lane * kWidth;
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {

@@ -12,24 +12,6 @@ namespace xgemm::softmax {
 template <class T, class Map>
 inline constexpr int kRowRegisters = std::is_same_v<Map, OneStride> && sizeof(T) < 8 ? 40 : 64;
 
-/// Stores the results of vectors `lane`, lane + lanes, ... below `full`; result(units, y) computes those of one.
-template <bool kPlain, class T, int kSteps, int kUnits, class O, class F>
-__device__ __forceinline__ void store_vectors(const Unit<T> (&x)[kSteps][kUnits], O* q, int lane, int lanes, int full, int steps,
-                                              const F& result) {
-  constexpr int kWidth = Pack<T>::kCount;
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k) {
-    const bool exists = lane + k * lanes < full;
-    if (kPlain ? !exists : k >= steps) continue;
-    Value<T> y[kWidth];
-    result(x[k], y);
-    if constexpr (kPlain)
-      store_aligned<T>(q + k * lanes * kWidth, y);
-    else
-      store_anywhere<T>(q + k * lanes * kWidth, y, exists, min(lanes, kWarpSize));
-  }
-}
-
 /// Map = OneStride: each row also starts at a multiple of 16 bytes in input and output and is a multiple of 16 bytes long.
 template <class T, class O, class Map>
 __global__ void __maxnreg__((kRowRegisters<T, Map>))
@@ -45,9 +27,7 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
   ptx::grid_release();
   in = ptx::grid_wait(in);
   const Place place(rows.lanes, rows.outer);
-  const int lanes = place.lanes, lane = place.lane;
-  const std::int64_t row = place.row;
-  const bool exists = place.exists;
+  const auto& [lanes, lane, row, exists, block] = place;
   const int length = exists ? static_cast<int>(rows.length) : 0, full = length / kWidth, tail = length % kWidth;
   const T* p = in + (exists ? map.offset(row) : 0) + lane * kWidth;
 
@@ -92,8 +72,19 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
         y[i] = divide<T>(kInPlace ? v : exponential(v), d, r);
     }
   };
+  const int steps = rows.steps;
   O* q = out + (exists ? row * rows.length : 0) + lane * kWidth;
-  store_vectors<kPlain, T>(x, q, lane, lanes, full, rows.steps, finish);
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    const bool stored = lane + k * lanes < full;
+    if (kPlain ? !stored : k >= steps) continue;
+    V y[kWidth];
+    finish(x[k], y);
+    if constexpr (kPlain)
+      store_aligned<T>(q + k * lanes * kWidth, y);
+    else
+      store_anywhere<T>(q + k * lanes * kWidth, y, stored, min(lanes, kWarpSize));
+  }
   if (has_tail) {
     U rest[kUnits];
 #pragma unroll

@@ -6,12 +6,7 @@
 
 namespace xgemm::topk_softmax {
 
-void launch_rounds(const Plan& plan, const void* in, void* values, std::int64_t* indices, cudaStream_t stream);
-void launch_select(const Plan& plan, const void* in, void* values, std::int64_t* indices, cudaStream_t stream);
-
 /// `values` and `indices` are contiguous. One kernel, no workspace.
-inline void launch(const Plan& plan, const void* in, void* values, std::int64_t* indices, cudaStream_t stream) {
-  return (plan.kernel == Kernel::rounds ? launch_rounds : launch_select)(plan, in, values, indices, stream);
-}
+void launch(const Plan& plan, const void* in, void* values, std::int64_t* indices, cudaStream_t stream);
 
 }  // namespace xgemm::topk_softmax

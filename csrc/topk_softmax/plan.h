@@ -6,8 +6,7 @@ namespace xgemm::topk_softmax {
 
 inline constexpr std::int64_t kMaxK = 64;
 
-/// rounds: a few lanes per row, values in registers, one maximum per round. select: one warp or a CTA per row; the few elements
-/// above a threshold are sorted.
+/// rounds: a few lanes a row, a maximum a round. select: a warp or a CTA a row; the few elements above a threshold are sorted.
 enum class Kernel : std::uint8_t { rounds, select };
 
 /// The arguments of both kernels. Which thread holds which element, and so the order of a sum, follows from length, k and dtype.

@@ -45,30 +45,25 @@ Call check_arguments(const Tensor& input, std::int64_t k, std::int64_t dim, bool
 
 bool is_empty(const Call& call) { return std::ranges::find(call.shape, 0) != call.shape.end(); }
 
-/// The k largest of n elements in descending order, and their indices. NaN is the largest; of equal elements the first comes
-/// first.
+/// The k largest of the n elements of each row of a contiguous tensor in descending order, and their indices. NaN is the largest;
+/// of equal elements the first comes first.
 template <class T>
-void choose(const T* row, std::int64_t n, std::int64_t k, T* values, std::int64_t* indices) {
-  const auto above = [](T a, T b) { return std::isnan(a) ? !std::isnan(b) : a > b; };
-  std::int64_t count = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const T x = row[i];
-    if (count == k && (x <= values[k - 1] || !above(x, values[k - 1]))) continue;
-    std::int64_t at = count < k ? count++ : k - 1;
-    for (; at > 0 && above(x, values[at - 1]); --at) values[at] = values[at - 1], indices[at] = indices[at - 1];
-    values[at] = x, indices[at] = i;
-  }
-}
-
-/// The same for all rows of a contiguous tensor.
-template <class T>
-void choose_rows(const Tensor& x, std::int64_t rows, std::int64_t n, std::int64_t k, Tensor& values, Tensor& indices) {
-  const auto* const in = static_cast<const T*>(x.data_ptr());
-  auto* const v = static_cast<T*>(values.data_ptr());
-  auto* const i = static_cast<std::int64_t*>(indices.data_ptr());
+void choose_rows(const Tensor& input, std::int64_t rows, std::int64_t n, std::int64_t k, Tensor& chosen, Tensor& places) {
   constexpr std::int64_t kGrain = 1 << 15;  // elements per thread
+  const auto above = [](T a, T b) { return std::isnan(a) ? !std::isnan(b) : a > b; };
   torch::stable::parallel_for(0, rows, std::max<std::int64_t>(1, kGrain / n), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) choose(in + row * n, n, k, v + row * k, i + row * k);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* const in = static_cast<const T*>(input.data_ptr()) + row * n;
+      T* const values = static_cast<T*>(chosen.data_ptr()) + row * k;
+      std::int64_t *const indices = static_cast<std::int64_t*>(places.data_ptr()) + row * k, count = 0;
+      for (std::int64_t i = 0; i < n; ++i) {
+        const T x = in[i];
+        if (count == k && (x <= values[k - 1] || !above(x, values[k - 1]))) continue;
+        std::int64_t at = count < k ? count++ : k - 1;
+        for (; at > 0 && above(x, values[at - 1]); --at) values[at] = values[at - 1], indices[at] = indices[at - 1];
+        values[at] = x, indices[at] = i;
+      }
+    }
   });
 }
 

@@ -10,17 +10,6 @@ bool onednn_supports(const char* op) {
   return torch_call_dispatcher(op, "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS || torch::stable::detail::to<bool>(stack[0]);
 }
 
-/// at::globalContext().float32MatmulPrecision(), which throws if the setting was made per backend.
-Rounding asked_of_torch() {
-  constexpr auto kUnknown = Rounding::bf16;
-  static const ContextSetting<int> precision("_ZNK2at7Context22float32MatmulPrecisionEv", static_cast<int>(kUnknown));
-  try {
-    return static_cast<Rounding>(precision());
-  } catch (const std::exception&) {
-    return kUnknown;
-  }
-}
-
 }  // namespace
 
 bool multiplies(ScalarType half) {
@@ -32,7 +21,14 @@ bool multiplies(ScalarType half) {
 Rounding product_rounding() {
   // oneDNN rounds fp32 operands on CPUs that have units for the narrower type; those for TF32 came with fp16's.
   static const bool f16 = multiplies(ScalarType::Half), any = f16 || multiplies(ScalarType::BFloat16);
-  const Rounding asked = any ? asked_of_torch() : Rounding::none;
+  if (!any) return Rounding::none;
+  constexpr auto kUnknown = Rounding::bf16;
+  static const ContextSetting<int> precision("_ZNK2at7Context22float32MatmulPrecisionEv", static_cast<int>(kUnknown));
+  Rounding asked = kUnknown;
+  try {
+    asked = static_cast<Rounding>(precision());
+  } catch (const std::exception&) {  // the setting was made per backend
+  }
   return asked == Rounding::tf32 && !f16 ? Rounding::none : asked;
 }
 

@@ -11,24 +11,16 @@
 
 namespace xgemm {
 
-/// Calls aten::<name>.<overload> with its full argument list (defaults included, in schema order) and returns its first
-/// results. The caller validates the arguments, because the stable ABI drops the message of a failing call: the name is all that
-/// the error says (register.cpp makes it a line).
-template <std::size_t kResults, class Result = Tensor, class... Args>
-std::array<Result, kResults> aten_results(const char* name, const char* overload, const Args&... args) {
-  std::array<StableIValue, std::max({sizeof...(Args), kResults, std::size_t{4}})> stack{torch::stable::detail::from(args)...};
+/// Calls aten::<name>.<overload> with its full argument list (defaults included, in schema order) and returns its first result.
+/// The caller validates the arguments, because the stable ABI drops the message of a failing call: the name is all that the
+/// error says (register.cpp makes it a line).
+template <class Result = Tensor, class... Args>
+Result aten(const char* name, const char* overload, const Args&... args) {
+  std::array<StableIValue, std::max(sizeof...(Args), std::size_t{4})> stack{torch::stable::detail::from(args)...};
   const std::string full = std::string("aten::") + name;
   if (torch_call_dispatcher(full.c_str(), overload, stack.data(), TORCH_ABI_VERSION) != TORCH_SUCCESS)
     throw std::runtime_error(full);
-  std::array<Result, kResults> out;
-  for (std::size_t i = 0; i < kResults; ++i) out[i] = torch::stable::detail::to<Result>(stack[i]);
-  return out;
-}
-
-/// The same for a single result.
-template <class Result = Tensor, class... Args>
-Result aten(const char* name, const char* overload, const Args&... args) {
-  return aten_results<1, Result>(name, overload, args...)[0];
+  return torch::stable::detail::to<Result>(stack[0]);
 }
 
 /// A 0-d CPU tensor: how a Scalar argument is spelled here (the stable ABI of 2.10 has no Scalar).

@@ -37,13 +37,6 @@ CudaScope::CudaScope(const TensorView& v) : op_(v.op), view_(v) {
   properties_ = &device_properties(v.device_index, stream_);
 }
 
-bool CudaScope::captured() const {
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(stream_, &capture) == cudaSuccess) return capture != cudaStreamCaptureStatusNone;
-  cudaGetLastError();  // asking the default stream while another one is captured is an error
-  return true;
-}
-
 char* CudaScope::standing_workspace() const {
   // The default stream of a green context may have the id of another's.
   if (properties_ != &device_properties(view_.device_index)) return nullptr;
@@ -74,7 +67,11 @@ char* CudaScope::standing_workspace() const {
 MeetingPlace CudaScope::meeting_place(std::size_t counter_bytes, std::size_t partial_bytes) const {
   MeetingPlace place;
   if (counter_bytes + partial_bytes == 0) return place;
-  if (captured()) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const bool known = cudaStreamIsCapturing(stream_, &capture) == cudaSuccess;
+  if (!known) cudaGetLastError();  // asking the default stream while another one is captured is an error
+  // What outlives a captured call must belong to the graph, which may be replayed on any stream.
+  if (!known || capture != cudaStreamCaptureStatusNone) {
     if (counter_bytes > 0) place.counters = counters_for_capture(view_.device_index, counter_bytes, stream_);
   } else if (counter_bytes <= kStandingCounterBytes) {
     prepare_captures(view_.device_index);

@@ -38,9 +38,6 @@ class CudaScope {
   /// the GPU has none left, on part of a GPU, and for every stream after the device's first kStandingStreams: streams may come
   /// and go.
   char* standing_workspace() const;
-  /// Is the stream being captured into a graph? Then memory that outlives the call must belong to the graph, which may be
-  /// replayed on any stream.
-  bool captured() const;
   static constexpr std::size_t kStandingCounterBytes = 1 << 16, kStandingBytes = 1 << 20, kStandingStreams = 32;
 
   const char* op_;

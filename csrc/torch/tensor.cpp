@@ -20,16 +20,6 @@ std::int64_t TensorView::numel() const {
   return n;
 }
 
-namespace {
-ScalarType dtype_of(const char* op, const char* name, const Tensor& t) {
-  try {
-    return t.scalar_type();
-  } catch (const std::exception&) {  // quantised and other types that the stable ABI has no name for
-    fail(op, "expected ", name, " of a plain floating, integer or bool dtype, got a quantised or other special one");
-  }
-}
-}  // namespace
-
 TensorView view(const char* op, const char* name, const Tensor& t) {
   check(t.defined(), op, "expected ", name, " to be a tensor, got an undefined one");
   AtenTensorHandle h = t.get();
@@ -51,15 +41,19 @@ TensorView view(const char* op, const char* name, const Tensor& t) {
   void* data = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_data_ptr(h, &data));
   const auto rank = static_cast<std::size_t>(dim);
-  return {.op = op,
-          .name = name,
-          .tensor = &t,
-          .data = data,
-          .sizes = {sizes, rank},
-          .strides = {strides, rank},
-          .dtype = dtype_of(op, name, t),
-          .device_index = cuda ? device_index : -1,
-          .cuda = cuda};
+  try {
+    return {.op = op,
+            .name = name,
+            .tensor = &t,
+            .data = data,
+            .sizes = {sizes, rank},
+            .strides = {strides, rank},
+            .dtype = t.scalar_type(),
+            .device_index = cuda ? device_index : -1,
+            .cuda = cuda};
+  } catch (const std::exception&) {  // quantised and other types that the stable ABI has no name for
+    fail(op, "expected ", name, " of a plain floating, integer or bool dtype, got a quantised or other special one");
+  }
 }
 
 std::ostream& operator<<(std::ostream& out, const ShapeText& text) {
@@ -69,27 +63,25 @@ std::ostream& operator<<(std::ostream& out, const ShapeText& text) {
 }
 
 namespace {
+/// Its number in kRealAndBool and in DType, which have one order; the length of that list for other dtypes.
+std::size_t number_of(ScalarType dtype) {
+  static_assert(kRealAndBool.size() == static_cast<std::size_t>(DType::boolean) + 1);
+  return static_cast<std::size_t>(std::ranges::find(kRealAndBool, dtype) - kRealAndBool.begin());
+}
+
 std::string name_of(ScalarType dtype) {
+  constexpr const char* kNames[] = {"float32", "float16", "bfloat16", "float64", "int64",
+                                    "int32",   "int16",   "int8",     "uint8",   "bool"};
+  if (const std::size_t number = number_of(dtype); number < std::size(kNames)) return kNames[number];
   switch (dtype) {
-    case ScalarType::Float: return "float32";
-    case ScalarType::Half: return "float16";
-    case ScalarType::BFloat16: return "bfloat16";
-    case ScalarType::Double: return "float64";
-    case ScalarType::Long: return "int64";
-    case ScalarType::Int: return "int32";
-    case ScalarType::Short: return "int16";
-    case ScalarType::Char: return "int8";
-    case ScalarType::Byte: return "uint8";
-    case ScalarType::Bool: return "bool";
     case ScalarType::ComplexHalf: return "complex32";
     case ScalarType::ComplexFloat: return "complex64";
     case ScalarType::ComplexDouble: return "complex128";
-    default: {  // "Float8_e4m3fn", but torch's name is float8_e4m3fn
-      std::string name = torch::headeronly::toString(dtype);
-      std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-      return name;
-    }
+    default: break;
   }
+  std::string name = torch::headeronly::toString(dtype);  // "Float8_e4m3fn", but torch's name is float8_e4m3fn
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name;
 }
 }  // namespace
 
@@ -100,15 +92,13 @@ std::ostream& operator<<(std::ostream& out, const DeviceText& text) {
 }
 
 void check_same_device(const TensorView& first, const TensorView& other) {
-  if (first.cuda == other.cuda && first.device_index == other.device_index) return;
-  fail(first.op, "expected ", first.name, " and ", other.name, " on one device, got ", device_name(first), " and ",
-       device_name(other));
+  check(first.device_index == other.device_index, first.op, "expected ", first.name, " and ", other.name, " on one device, got ",
+        device_name(first), " and ", device_name(other));
 }
 
 void check_same_dtype(const TensorView& first, const TensorView& other) {
-  if (first.dtype == other.dtype) return;
-  fail(first.op, "expected ", first.name, " and ", other.name, " of one dtype, got ", to_string(first.dtype), " and ",
-       to_string(other.dtype));
+  check(first.dtype == other.dtype, first.op, "expected ", first.name, " and ", other.name, " of one dtype, got ",
+        to_string(first.dtype), " and ", to_string(other.dtype));
 }
 
 void check_dtype(const TensorView& v, std::initializer_list<ScalarType> allowed) {
@@ -128,6 +118,14 @@ ScalarType floating_dtype(const TensorView& v, const std::optional<ScalarType>& 
 void check_range(const TensorView& v, const char* name, double factor) {
   check(v.dtype == ScalarType::Double || !std::isfinite(factor) || std::abs(factor) <= std::numeric_limits<float>::max(), v.op,
         "expected ", name, " within the range of float32, got ", factor);
+}
+
+Precision parse_precision(const char* op, const std::string& s) {
+  if (s == "highest") return Precision::highest;
+  if (s == "ieee") return Precision::ieee;
+  if (s == "high") return Precision::high;
+  if (s == "medium") return Precision::medium;
+  fail(op, "expected precision to be highest, ieee, high or medium, got \"", s, "\"");
 }
 
 std::int64_t wrap_dim(const TensorView& v, std::int64_t dim) {
@@ -164,19 +162,9 @@ Shape broadcast_strides(ShapeRef sizes, ShapeRef strides, ShapeRef shape) {
 }
 
 DType to_dtype(ScalarType dtype) {
-  switch (dtype) {
-    case ScalarType::Float: return DType::f32;
-    case ScalarType::Half: return DType::f16;
-    case ScalarType::BFloat16: return DType::bf16;
-    case ScalarType::Double: return DType::f64;
-    case ScalarType::Long: return DType::i64;
-    case ScalarType::Int: return DType::i32;
-    case ScalarType::Short: return DType::i16;
-    case ScalarType::Char: return DType::i8;
-    case ScalarType::Byte: return DType::u8;
-    case ScalarType::Bool: return DType::boolean;
-    default: throw std::runtime_error("xgemm: unsupported dtype " + name_of(dtype));
-  }
+  const std::size_t number = number_of(dtype);
+  if (number == kRealAndBool.size()) throw std::runtime_error("xgemm: unsupported dtype " + name_of(dtype));
+  return static_cast<DType>(number);
 }
 
 namespace {

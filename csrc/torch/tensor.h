@@ -80,6 +80,8 @@ inline constexpr std::initializer_list<ScalarType> kRealAndBool = {
     ScalarType::Int,   ScalarType::Short, ScalarType::Char,     ScalarType::Byte,   ScalarType::Bool};
 inline bool is_floating(ScalarType dtype) { return std::find(kFloating.begin(), kFloating.end(), dtype) != kFloating.end(); }
 
+/// The argument `precision`.
+Precision parse_precision(const char* op, const std::string& s);
 /// Wraps a possibly negative dim and checks its range; a 0-d tensor takes -1 and 0.
 std::int64_t wrap_dim(const TensorView& v, std::int64_t dim);
 /// NumPy broadcasting of two shapes, or an error that names both arguments. `a` and `b` are (parts of) the sizes of va and vb.

@@ -13,8 +13,7 @@ __device__ __forceinline__ void bulk_load(void* to, const void* from, std::uint3
       : "memory");
 }
 
-/// Shared to global memory, one of this thread's bulk group. Every writer of `from` has called fence_async_shared before
-/// a barrier.
+/// Shared to global memory, in this thread's bulk group. Every writer of `from` has called fence_async_shared before a barrier.
 __device__ __forceinline__ void bulk_store(void* to, const void* from, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
                "r"(shared_address(from)), "r"(bytes)

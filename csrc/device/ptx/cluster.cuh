@@ -18,8 +18,7 @@ __device__ __forceinline__ std::uint32_t cluster_index() {
   return index;
 }
 
-/// Barrier of all threads of all CTAs of the cluster. Their writes to each other's shared memory before it are visible after
-/// it.
+/// Barrier of all threads of the cluster. Their writes to each other's shared memory before it are visible after it.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -51,8 +50,7 @@ __device__ __forceinline__ void barrier_arrive(const Barrier* mine, std::uint32_
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_address(mine, rank)) : "memory");
 }
 
-/// Arrives if `really`, without a branch, at an address from remote_address(). (An address from shared_address() works too, but
-/// takes longer.)
+/// Arrives if `really`, without a branch, at an address from remote_address() (from shared_address() too, but slower).
 __device__ __forceinline__ void barrier_arrive_remote_if(std::uint32_t address, bool really) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cluster.b64 _, [%0];\n}" ::"r"(address),
                "r"(static_cast<int>(really))

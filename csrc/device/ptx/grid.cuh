@@ -11,8 +11,7 @@ __device__ __forceinline__ void grid_wait() {
 #endif
 }
 
-/// The same; returns p. Read through the result: the compiler may move loads through another const __restrict__ pointer in
-/// front of the wait.
+/// The same; read through the result: the compiler may move loads through another const __restrict__ pointer before the wait.
 template <class T>
 __device__ __forceinline__ T* grid_wait(T* p) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

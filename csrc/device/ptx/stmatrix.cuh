@@ -25,8 +25,7 @@ __device__ __forceinline__ void store_pair(std::uint32_t address, float x, float
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
-/// Loads 16 bytes, 4, 2, or a float from a shared-memory address: the compiler would convert a pointer again in each loop, which
-/// is slow in a cluster.
+/// Loads from a shared-memory address: the compiler would convert a pointer again in each loop, which is slow in a cluster.
 __device__ __forceinline__ uint4 load_shared16(std::uint32_t address) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
@@ -48,8 +47,7 @@ __device__ __forceinline__ float load_shared_float(std::uint32_t address) {
   return v;
 }
 
-/// Stores 16 bytes to global memory if `really`, by one instruction and without a branch. (The compiler would split some of
-/// these stores into four.)
+/// Stores 16 bytes to global memory if `really`, without a branch, by one instruction, which the compiler might split into four.
 __device__ __forceinline__ void store_global16_if(void* to, const uint4& v, bool really) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n}" ::"l"(
                    __cvta_generic_to_global(to)),

@@ -41,8 +41,7 @@ struct OperandLayout {
   }
 };
 
-/// Loads for register operands. Takes a shared-memory address, so that a swizzled place costs one exclusive-or and no
-/// long-lived register.
+/// Loads for register operands; from an address, so that a swizzled place costs one exclusive-or and no long-lived register.
 __device__ __forceinline__ Vector<float, 2> load_pair(std::uint32_t address) {
   Vector<float, 2> pair;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair[0]), "=f"(pair[1]) : "r"(address) : "memory");

@@ -7,8 +7,7 @@ namespace xgemm::reduce {
 template <class Op>
 inline constexpr int kColumnThreads = column_threads(sizeof(Part<Op>), Pack<typename Op::T>::kCount);
 
-/// Parts or states of a thread's columns, and in a shared array those of a tile's columns for each group of threads that holds
-/// them.
+/// Parts or states of a thread's columns; `shared` has those of a tile's columns for each group of threads that holds them.
 template <class Op, class S>
 struct ColumnStates {
   static constexpr int kWidth = Pack<typename Op::T>::kCount, kThreads = kColumnThreads<Op>;

@@ -26,8 +26,7 @@ inline constexpr int kColumnBlocks = [] {
   return (3 * (kThreads / kColumnThreads<Op>)+3) / 4;
 }();
 
-/// Loads an aligned vector that is read once. Without L1 16-bit columns are 1 to 3 % faster, but 64 fp32 rows of millions of
-/// elements 2 % slower.
+/// Loads an aligned vector that is read once. Without L1 16-bit columns are 1 to 3 % faster, 64 fp32 rows of millions 2 % slower.
 template <class T>
 __device__ __forceinline__ uint4 load_once16(const T* p) {
   if constexpr (sizeof(T) != 2) return load_aligned16(p);
@@ -87,7 +86,7 @@ struct ColumnThread {
   }
   /// Adds kUnroll vectors, positions k, k + 1, ... of this thread.
   __device__ __forceinline__ void add(Part<Op> (&parts)[kWidth], const uint4 (&raw)[kUnroll], int k) const {
-    if constexpr (PartOf<Op>::kIsLess) {
+    if constexpr (kPartIsLess<Op>) {
 #pragma unroll
       for (int j = 0; j < kUnroll; ++j) Op::push(parts, raw[j], first + (k + j) * rows, convert);
     } else {
@@ -126,8 +125,7 @@ __device__ __forceinline__ int add_blocks(const ColumnThread<Op>& thread, Part<O
     for (int i = 0; i < kSteps * kUnroll; ++i) {
       raw[i / kUnroll][i % kUnroll] = load_once16(p);
       p += step;
-      // Otherwise the compiler computes multiples of `step` and, short of registers, places 4 of the 8 loads after the first
-      // sums.
+      // Otherwise the compiler computes multiples of `step` and, short of registers, places 4 of 8 loads after the first sums.
       asm("" : "+l"(p));
     }
 #pragma unroll
@@ -273,7 +271,7 @@ __global__ void __launch_bounds__(kColumnThreads<Op>, kColumnBlocks<Op>)
       of_tile[static_cast<std::int64_t>(work.split) * plan.results + c] = state;
   };
   const auto state_of = [&](const Part<Op>& part, [[maybe_unused]] int position) {
-    if constexpr (PartOf<Op>::kIsLess)
+    if constexpr (kPartIsLess<Op>)
       return Op::state(part, work.split * plan.split_positions, plan.repeat, position);
     else
       return part;

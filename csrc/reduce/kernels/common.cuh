@@ -7,18 +7,9 @@ namespace xgemm::reduce {
 
 /// What a thread keeps for a column within its CTA: a state, or fewer bytes.
 template <class Op>
-struct PartOf {
-  using type = typename Op::State;
-  static constexpr bool kIsLess = false;
-};
+using Part = typename Op::Part;
 template <class Op>
-  requires requires { typename Op::Part; }
-struct PartOf<Op> {
-  using type = typename Op::Part;
-  static constexpr bool kIsLess = true;
-};
-template <class Op>
-using Part = typename PartOf<Op>::type;
+inline constexpr bool kPartIsLess = !std::is_same_v<Part<Op>, typename Op::State>;
 
 /// Raw elements that change no result, for places past a row's end.
 template <class Op>
@@ -94,14 +85,6 @@ __device__ __forceinline__ void push_tree(const Convert<typename Op::T>& convert
   }
 }
 
-/// The operator whose kernel reads single elements: one for fp32, fp16 and bf16, which differ in their loads alone.
-template <class Op>
-struct OfValues;
-template <template <class> class Op, class T>
-struct OfValues<Op<T>> {
-  using type = Op<Value<T>>;
-};
-
 /// Loads elements of dtype `dtype` at in[offset(j)], those that exist(j), as values; all loads come before the first conversion.
 template <class V, int n, class Offset, class Exists>
 __device__ __forceinline__ void load_values(DType dtype, const void* in, V (&x)[n], const Offset& offset, const Exists& exists) {
@@ -157,6 +140,12 @@ template <class T>
 struct ShiftedRows {
   int lanes, lane;  // of a row
 
+  /// Starts to load a step of aligned blocks, a lane's first at q, and the one behind them.
+  __device__ __forceinline__ void ask_step(const char* q, uint4 (&raw)[kUnroll], uint4& behind) const {
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) raw[j] = load_aligned16(q + j * lanes * 16);
+    if (lane == 0) behind = load_aligned16(q + kUnroll * lanes * 16);
+  }
   /// Starts to load vectors from + lane, from + lane + lanes, ... of the `vectors` at p. A block that reaches past `end` is not
   /// read whole.
   template <class End>
@@ -166,12 +155,7 @@ struct ShiftedRows {
     const unsigned shift = misalignment(p);
     const char* const q = reinterpret_cast<const char*>(p) - shift + (from + lane) * 16;
     vectors -= from;
-    if (step < vectors) {
-#pragma unroll
-      for (int j = 0; j < kUnroll; ++j) raw[j] = load_aligned16(q + j * lanes * 16);
-      if (lane == 0) behind = load_aligned16(q + step * 16);
-      return;
-    }
+    if (step < vectors) return ask_step(q, raw, behind);
     // The last vector ends in a block of which `shift` bytes are the row's.
     const char* const last = q + (vectors - lane) * 16;
     const bool safe = last + 16 <= reinterpret_cast<const char*>(end());

@@ -28,93 +28,76 @@ template <class Op, class Kernel>
 void enqueue_rows(Kernel* kernel, const RowPlan& plan, const void* in, void* out, const Workspace& workspace,
                   cudaStream_t stream) {
   Grid grid = grid_of(plan);
-  grid.shared_bytes = row_shared_bytes<Op>(plan);
+  if (plan.splits > 1)  // the states of its splits (or its cluster's) and no more: an SM holds many CTAs of one warp
+    grid.shared_bytes = static_cast<std::size_t>(plan.cluster > 1 ? plan.splits : plan.per_cta) * sizeof(typename Op::State);
   grid.cluster = static_cast<unsigned>(plan.cluster);
   enqueue(kernel, grid, stream, plan, static_cast<const typename Op::T*>(in), out, static_cast<unsigned*>(workspace.counters),
           static_cast<typename Op::State*>(workspace.partials));
 }
 
-template <class Op>
-void launch_kernel(const RowPlan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  using T = typename Op::T;
-  const auto go = [&](auto* kernel) { enqueue_rows<Op>(kernel, plan, in, out, workspace, stream); };
-  if constexpr (sizeof(T) < 8) {
-    switch (runs_of<T>(plan, in)) {
-      case Runs::none: break;
-      case Runs::few_lanes:
-        if constexpr (kHasFewLanes<Op>) return go(reduce_runs<Op, Runs::few_lanes>);
-        [[fallthrough]];
-      case Runs::aligned: return go(reduce_runs<Op, Runs::aligned>);
-      case Runs::shifted_rows: return go(reduce_runs<Op, Runs::shifted_rows>);
-      case Runs::shifted_splits:
-        if constexpr (kHasShiftedSplits<Op>) return go(reduce_runs<Op, Runs::shifted_splits>);
-        break;
-    }
-  }
-  go(reduce_rows<Op>);
-}
+/// Launches the kernel of a plan, by the plan's type.
+template <template <class> class Op, class T>
+struct Launcher {
+  /// argmax of 16-bit elements has an operator of its own over columns; where single elements are read, fp32, fp16 and bf16
+  /// differ in their loads alone.
+  using Columns = std::conditional_t<kIsHalf<T> && std::is_same_v<Op<T>, MaximumIndex<T>>, MaximumKey<T>, Op<T>>;
+  using Values = Op<Value<T>>;
+  static constexpr bool kPlain = std::is_same_v<typename Op<T>::Extra, NoExtra>;
+  const void* in;
+  void* out;
+  const Workspace& workspace;
+  cudaStream_t stream;
 
-template <class RowOp>
-void launch_kernel(const ElementPlan& plan, const void* in, void* out, const Workspace&, cudaStream_t stream) {
-  if constexpr (std::is_same_v<typename RowOp::Extra, NoExtra>) {
+  void operator()(const CopyPlan&) const {}  // launch_copy's
+  void operator()(const RowPlan& plan) const {
+    const auto go = [&](auto* kernel) { enqueue_rows<Op<T>>(kernel, plan, in, out, workspace, stream); };
+    if constexpr (sizeof(T) < 8) {
+      switch (runs_of<T>(plan, in)) {
+        case Runs::none: break;
+        case Runs::few_lanes:
+          if constexpr (kHasFewLanes<Op<T>>) return go(reduce_runs<Op<T>, Runs::few_lanes>);
+          [[fallthrough]];
+        case Runs::aligned: return go(reduce_runs<Op<T>, Runs::aligned>);
+        case Runs::shifted_rows: return go(reduce_runs<Op<T>, Runs::shifted_rows>);
+        case Runs::shifted_splits:
+          if constexpr (kHasShiftedSplits<Op<T>>) return go(reduce_runs<Op<T>, Runs::shifted_splits>);
+          break;
+      }
+    }
+    go(reduce_rows<Op<T>>);
+  }
+  void operator()(const ElementPlan& plan) const {
     Grid grid = grid_of(plan);
     grid.threads = dim3(static_cast<unsigned>(plan.lanes), static_cast<unsigned>(plan.rows));
-    enqueue(reduce_elements<typename OfValues<RowOp>::type>, grid, stream, plan, in, out);
-  } else {
+    if constexpr (kPlain) return enqueue(reduce_elements<Values>, grid, stream, plan, in, out);
     throw UnplannedDType();
   }
-}
-
-template <class RowOp>
-void launch_kernel(const PackedPlan& plan, const void* in, void* out, const Workspace&, cudaStream_t stream) {
-  if constexpr (std::is_same_v<typename RowOp::Extra, NoExtra> && sizeof(typename RowOp::T) < 8)
-    enqueue(reduce_packed<typename OfValues<RowOp>::type>, grid_of(plan), stream, plan, in, out);
-  else
+  void operator()(const PackedPlan& plan) const {
+    if constexpr (kPlain && sizeof(T) < 8) return enqueue(reduce_packed<Values>, grid_of(plan), stream, plan, in, out);
     throw UnplannedDType();
-}
-
-template <class Op>
-struct ForColumns {
-  using type = Op;
-};
-template <class T>
-  requires kIsHalf<T>
-struct ForColumns<MaximumIndex<T>> {
-  using type = MaximumKey<T>;
-};
-
-template <class RowOp>
-void launch_kernel(const ShortColumnPlan& plan, const void* in, void* out, const Workspace&, cudaStream_t stream) {
-  using Op = typename ForColumns<RowOp>::type;
-  using T = typename Op::T;
-  if constexpr (std::is_same_v<typename RowOp::Extra, NoExtra> && sizeof(T) < 8) {
+  }
+  void operator()(const ShortColumnPlan& plan) const {
+    if constexpr (kPlain && sizeof(T) < 8) {
+      Grid grid = grid_of(plan);
+      const int results = plan.width > 1 ? plan.lanes * plan.width * plan.result_bytes : 0;  // behind the states
+      grid.shared_bytes = static_cast<std::size_t>(short_column_state_bytes<Columns>(plan) + results);
+      const auto kernel = plan.width > 1 ? reduce_short_columns<Columns, Pack<T>::kCount> : reduce_short_columns<Columns, 1>;
+      return enqueue(kernel, grid, stream, plan, static_cast<const T*>(in), out);
+    }
+    throw UnplannedDType();
+  }
+  void operator()(const ColumnPlan& plan) const {
     Grid grid = grid_of(plan);
-    grid.shared_bytes = static_cast<std::size_t>(short_column_bytes<Op>(plan));
-    const auto go = [&](auto* kernel) { enqueue(kernel, grid, stream, plan, static_cast<const T*>(in), out); };
-    if (plan.width > 1) return go(reduce_short_columns<Op, Pack<T>::kCount>);
-    go(reduce_short_columns<Op, 1>);
-  } else {
-    throw UnplannedDType();
+    grid.early = plan.early;
+    enqueue(reduce_columns<Columns>, grid, stream, plan, static_cast<const T*>(in), out,
+            static_cast<unsigned*>(workspace.counters), static_cast<typename Columns::State*>(workspace.partials));
   }
-}
-
-template <class RowOp>
-void launch_kernel(const ColumnPlan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  using Op = typename ForColumns<RowOp>::type;
-  Grid grid = grid_of(plan);
-  grid.early = plan.early;
-  enqueue(reduce_columns<Op>, grid, stream, plan, static_cast<const typename Op::T*>(in), out,
-          static_cast<unsigned*>(workspace.counters), static_cast<typename Op::State*>(workspace.partials));
-}
+};
 
 template <template <class> class Op>
 void launch_floating(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
-  const auto launch = [&]<class Kernel>(const Kernel& kernel) {
-    if constexpr (!std::is_same_v<Kernel, CopyPlan>)
-      dispatch_floating(kernel.in,
-                        [&](auto t) { launch_kernel<Op<typename decltype(t)::type>>(kernel, in, out, workspace, stream); });
-  };
-  std::visit(launch, plan.kernel);
+  dispatch_floating(reduction_of(plan).in,
+                    [&]<class T>(Type<T>) { std::visit(Launcher<Op, T>{in, out, workspace, stream}, plan.kernel); });
 }
 
 }  // namespace xgemm::reduce

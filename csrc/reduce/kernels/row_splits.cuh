@@ -37,8 +37,7 @@ __device__ __forceinline__ void load_aligned_step(const RowPlan& plan, uint4 (&r
   }
 }
 
-/// Joins get(0..count - 1) in an order that `count` alone decides (with up to 32 states, for any number of threads); thread 0
-/// gets the result.
+/// Joins get(0..count - 1), for thread 0, in an order that `count` alone decides (up to 32 states: for any number of threads).
 template <class Op, class Get>
 __device__ __forceinline__ typename Op::State join_block(std::int64_t count, const Get& get, typename Op::State* warps) {
   using State = typename Op::State;
@@ -66,8 +65,7 @@ __device__ __forceinline__ typename Op::State join_block(std::int64_t count, con
   return s;
 }
 
-/// The CTAs of a cluster send their splits' states to the first CTA, which continues when all have arrived
-/// (device/ptx/mbarrier.cuh).
+/// The CTAs of a cluster send their splits' states to the first CTA, which continues when all have arrived.
 template <class Op>
 struct ClusterJoin {
   using State = typename Op::State;
@@ -104,8 +102,7 @@ struct ClusterJoin {
   }
 };
 
-/// Finishes a row of several splits, in its CTA or in the last of its CTAs: joins the states of this CTA's `count` splits, or
-/// those of all CTAs.
+/// Finishes a row of several splits, in its CTA or in the last of its CTAs. `states`: of the `count` splits of this CTA.
 template <class Op>
 __device__ __forceinline__ void finish_row(const RowPlan& plan, const Convert<typename Op::T>& convert, int count,
                                            std::int64_t row, const typename Op::State* states, const typename Op::Extra& extra,
@@ -129,14 +126,6 @@ __device__ __forceinline__ void finish_row(const RowPlan& plan, const Convert<ty
     total = join_block<Op>(joined, [&](std::int64_t i) { return load_state(mine + i); }, warps);
   }
   if (threadIdx.x == 0) Op::finish(plan, convert, total, extra, out, output);
-}
-
-/// Dynamic shared memory of a CTA: the states of its splits (or its cluster's) and no more, because an SM holds many CTAs of
-/// one warp.
-template <class Op>
-std::size_t row_shared_bytes(const RowPlan& plan) {
-  if (plan.splits == 1) return 0;
-  return static_cast<std::size_t>(plan.cluster > 1 ? plan.splits : plan.per_cta) * sizeof(typename Op::State);
 }
 
 /// What a CTA takes: if `whole`, rows of one split from `first` on, else splits of `row`.

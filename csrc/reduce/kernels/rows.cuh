@@ -46,7 +46,10 @@ struct RowLoads {
     if (one_run && aligned) {
       load_aligned_step<Op>(plan, raw, p, v, lanes, count, complete);
     } else if (one_run && complete && lanes == kWarpSize && start + step_end < plan.full) {
-      load_warp_shifted16(p, raw);
+      const int lane = static_cast<int>(threadIdx.x) & (kWarpSize - 1);
+      uint4 behind = {0, 0, 0, 0};
+      ShiftedRows<T>{kWarpSize, lane}.ask_step(reinterpret_cast<const char*>(p) - misalignment(p), raw, behind);
+      shift_lanes<T>(raw, behind, lane, kWarpSize, misalignment(p));
     } else {
       whole(raw, start + v, start + count);
     }

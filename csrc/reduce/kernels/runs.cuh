@@ -25,18 +25,12 @@ inline constexpr bool kHasFewLanes = Op::kFindsLater;
 template <class Op>
 inline constexpr bool kHasShiftedSplits = std::is_same_v<typename Op::Extra, NoExtra> && !Op::kFindsLater;
 
-/// kRowBlocks for a kernel that loads the next row's vectors while it holds this row's state. ptxas converts all fp16 values at
-/// once, before their exponentials; before sm_90 that is one register too many for three CTAs.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-inline constexpr int kHalfRowBlocks = 2;
-#else
-inline constexpr int kHalfRowBlocks = 3;
-#endif
+/// kRowBlocks, or fewer, as a thread holds the next row's vectors: ptxas converts all fp16 values before their exponentials.
 template <class Op, Runs kRuns>
 inline constexpr int kRunBlocks = [] {
   using T = typename Op::T;
   const bool large_of_half = std::is_same_v<T, half> && sizeof(typename Op::State) > 4;
-  const int aligned = large_of_half && !Op::kOrdered ? kHalfRowBlocks : kRowBlocks<Op>;
+  const int aligned = kRowBlocks<Op> - (large_of_half && !Op::kOrdered ? 1 : 0);
   // Byte shifts take registers too.
   const bool more = !std::is_same_v<typename Op::Extra, NoExtra> || large_of_half || (Op::kFindsLater && sizeof(T) == 4);
   return kRuns == Runs::shifted_rows && more ? aligned - 1 : aligned;

@@ -43,7 +43,7 @@ struct ShortColumns {
 
 /// argmax: the positions are compared one by one.
 template <class Op, int kWidth>
-  requires PartOf<Op>::kIsLess
+  requires kPartIsLess<Op>
 struct ShortColumns<Op, kWidth> {
   using T = typename Op::T;
   using S = Part<Op>;
@@ -61,14 +61,10 @@ struct ShortColumns<Op, kWidth> {
   static __device__ __forceinline__ typename Op::State state(const S& s) { return Op::state(s, 0, 1, 0); }
 };
 
-/// Dynamic shared memory: the states of teams, and behind them the results of vectors.
+/// Dynamic shared memory for the states of teams, behind which are the results of vectors.
 template <class Op>
 XGEMM_HOST_DEVICE int short_column_state_bytes(const ShortColumnPlan& plan) {
   return plan.teams == 1 ? 0 : plan.threads * plan.width * static_cast<int>(sizeof(Part<Op>));
-}
-template <class Op>
-int short_column_bytes(const ShortColumnPlan& plan) {
-  return short_column_state_bytes<Op>(plan) + (plan.width > 1 ? plan.lanes * plan.width * plan.result_bytes : 0);
 }
 
 template <class Op, int kWidth>

@@ -56,8 +56,7 @@ struct WarpRows {
   int lanes, steps, most;
   std::int64_t columns, column;  ///< of a row; the first of this thread's tile
 
-  /// f(word's number in the row, slot, columns from there on, element's offset, positions) for each word of this lane; `offset`:
-  /// of this thread's row.
+  /// f(word's number in the row, slot, columns from there on, element's offset, positions) for each word; `offset`: of this row.
   template <class F>
   __device__ __forceinline__ void each(std::int64_t offset, const F& f) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarpSize;

@@ -22,8 +22,7 @@ inline Rows rows_of(const Plan& plan) {
   return {plan.outer, plan.length, plan.lanes, plan.steps, static_cast<int>(plan.chunk), plan.cluster, plan.log};
 }
 
-/// Calls f(const T* in, O* out) for one of six pairs of input and output dtype: the four floating ones, and 16 bits in with fp32
-/// out.
+/// Calls f(const T* in, O* out) for one of six pairs of dtypes: the four floating ones, and 16 bits in with fp32 out.
 template <class F>
 void dispatch(const Plan& plan, const void* in, void* out, F&& f) {
   dispatch_floating(plan.in, [&]<class T>(Type<T>) {
@@ -216,8 +215,7 @@ __device__ __forceinline__ V reciprocal(V d) {
   }
 }
 
-/// e / d, given r = 1 / d and d >= 1 or NaN. Correctly rounded except in rare cases; for 16-bit inputs the product is exact
-/// enough.
+/// e / d, given r = 1 / d and d >= 1 or NaN. Nearly always correctly rounded; for 16-bit inputs the product is exact enough.
 template <class T, class V>
 __device__ __forceinline__ V divide(V e, V d, V r) {
   const V q = e * r;
@@ -239,8 +237,8 @@ __device__ __forceinline__ V join_warps(V value, V identity, int count, V* warps
 /// A thread's place among the `lanes` (1 to 32, or a CTA) threads of a row.
 struct Place {
   int lanes, lane;
-  bool block, exists;
   std::int64_t row;
+  bool exists, block;
   __device__ __forceinline__ Place(int row_lanes, std::int64_t outer) : lanes(row_lanes), block(row_lanes > kWarpSize) {
     const int thread = static_cast<int>(threadIdx.x), log2_lanes = 31 - __clz(lanes);
     lane = block ? thread : thread & (lanes - 1);

@@ -5,15 +5,11 @@
 namespace xgemm::reduce {
 
 /// All ones in each half that equals `value`; NaN equals nothing.
-__device__ __forceinline__ unsigned equal_pair(unsigned pair, half value) {
-  half2 x;
+template <class T>
+__device__ __forceinline__ unsigned equal_pair(unsigned pair, T value) {
+  std::conditional_t<std::is_same_v<T, half>, half2, __nv_bfloat162> x, both{value, value};
   __builtin_memcpy(&x, &pair, 4);
-  return __heq2_mask(x, __half2half2(value));
-}
-__device__ __forceinline__ unsigned equal_pair(unsigned pair, bf16 value) {
-  __nv_bfloat162 x;
-  __builtin_memcpy(&x, &pair, 4);
-  return __heq2_mask(x, __bfloat162bfloat162(value));
+  return __heq2_mask(x, both);
 }
 
 /// The first position of the largest value; the first NaN if there is one.
@@ -112,8 +108,7 @@ struct MaximumIndex {
     }
     return where;
   }
-  /// First the maximum over all lanes, then the first position among the lanes that hold it. fetch(step, position) reads a step
-  /// again.
+  /// The maximum over all lanes, then the first position among those that hold it. fetch(step, position) reads a step again.
   template <class Fetch>
   static __device__ __forceinline__ State state(const Local& s, const Convert<T>& convert, int lanes, bool found,
                                                 std::int64_t first, const Fetch& fetch) {

@@ -22,16 +22,6 @@ __device__ __forceinline__ V sum_of_exponentials(const V (&x)[n], V m) {
   return tree<n>([&](int i) { return exp_of(x[i] - m); }, add);
 }
 
-/// Rescales the sums of `lanes` neighbouring lanes to their common maximum first: one exponential per lane instead of two per
-/// level.
-template <class Exponentials, class P>
-__device__ __forceinline__ P join_pairs(P s, int lanes) {
-  const auto m = largest_of(s.maximum, lanes);
-  s.sum *= exp_of(s.maximum - Exponentials::base(m));
-  each_level(lanes, [&](int offset) { s.sum += __shfl_xor_sync(kFullWarp, s.sum, offset); });
-  return {m, s.sum};
-}
-
 /// (maximum m, sum of e^(x - m)): online softmax's pairs (Milakov and Gimelshein, arXiv 1805.02867).
 template <class V>
 struct alignas(2 * sizeof(V)) Pair {
@@ -40,11 +30,9 @@ struct alignas(2 * sizeof(V)) Pair {
 
 template <class Element>
 struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
-  using Extra = NoExtra;
   using T = Element;
   using V = Value<T>;
   using State = Pair<V>;
-  static constexpr bool kOrdered = false;
 
   static __device__ __forceinline__ State identity() { return {minus_infinity<V>(), V{0}}; }
   static __device__ __forceinline__ V neutral() { return minus_infinity<V>(); }
@@ -63,8 +51,14 @@ struct LogSumExp : SimpleLocal<LogSumExp<Element>, Pair<Value<Element>>> {
   static __device__ __forceinline__ State shuffle(State s, int offset) {
     return {__shfl_xor_sync(kFullWarp, s.maximum, offset), __shfl_xor_sync(kFullWarp, s.sum, offset)};
   }
-  static __device__ __forceinline__ State join(State s, int lanes) { return join_pairs<LogSumExp>(s, lanes); }
-  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, State s, const Extra&, void* out,
+  /// Rescales the lanes' sums to their common maximum first: one exponential per lane instead of two per level.
+  static __device__ __forceinline__ State join(State s, int lanes) {
+    const V m = largest_of(s.maximum, lanes);
+    s.sum *= exp_of(s.maximum - base(m));
+    each_level(lanes, [&](int offset) { s.sum += __shfl_xor_sync(kFullWarp, s.sum, offset); });
+    return {m, s.sum};
+  }
+  static __device__ __forceinline__ void finish(const Reduction& plan, const Convert<T>&, State s, const NoExtra&, void* out,
                                                 std::int64_t i) {
     if (plan.pairs)
       static_cast<State*>(out)[i] = s;

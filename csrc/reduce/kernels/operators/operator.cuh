@@ -28,9 +28,8 @@ struct Convert {
   }
   template <bool kOrdered>
   __device__ __forceinline__ Value<T> operator()(T x) const {
-    Value<T> v = convert<Value<T>>(x);
-    if constexpr (kOrdered) v = unflip(v);
-    return v;
+    const Value<T> v = convert<Value<T>>(x);
+    return kOrdered ? unflip(v) : v;
   }
 };
 
@@ -112,11 +111,13 @@ struct NoExtra {
   __device__ __forceinline__ void look(const Reduction&, const T*) {}
 };
 
-/// Shared by operators whose Local is their State.
+/// Shared by operators that keep a State everywhere.
 template <class Op, class S>
 struct SimpleLocal {
   using Local = S;
-  static constexpr bool kFindsLater = false;
+  using Part = S;
+  using Extra = NoExtra;
+  static constexpr bool kOrdered = false, kFindsLater = false;
   static __device__ __forceinline__ S start() { return Op::identity(); }
   /// Joins the states of `lanes` (1 to 32) neighbouring lanes; all of them get the result.
   static __device__ __forceinline__ S join(S s, int lanes) {

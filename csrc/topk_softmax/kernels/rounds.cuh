@@ -4,8 +4,8 @@
 // Layouts: any strides; 16-byte loads if the row has stride 1. Limits: 32 lanes x kValues elements per row.
 // Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written per row; k rounds of about
 // 5 * kValues + 4 * log2(lanes) operations per group.
+#pragma once
 #include "topk_softmax/kernels/common.cuh"
-#include "topk_softmax/launch.h"
 
 namespace xgemm::topk_softmax {
 
@@ -74,14 +74,6 @@ __global__ void __launch_bounds__(128, sizeof(T) == 8 ? 4 : 8)
         store_result<T>(plan, values, indices, offset.out, j, exp(value_of(chosen[j].key) - m) / sum, chosen[j].index());
     __syncwarp();
   }
-}
-
-void launch_rounds(const Plan& plan, const void* in, void* values, std::int64_t* indices, cudaStream_t stream) {
-  dispatch_floating(plan.in, [&]<class T>(Type<T>) {
-    const auto kernel = plan.values == 8 ? topk_rounds<T, 8> : topk_rounds<T, 16>;
-    kernel<<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), plan.shared_bytes, stream>>>(
-        plan, static_cast<const T*>(in), values, indices);
-  });
 }
 
 }  // namespace xgemm::topk_softmax

@@ -9,8 +9,8 @@
 // Architectures: sm_80 and later. Floor: one read of the rows, k * (value + 8) bytes written per row. An element costs one
 // maximum (and an exponential unless renormalize). A tile with elements above the threshold costs about 30 operations per
 // step, and as many steps as the most such elements of one lane.
+#pragma once
 #include "topk_softmax/kernels/common.cuh"
-#include "topk_softmax/launch.h"
 
 namespace xgemm::topk_softmax {
 
@@ -116,12 +116,10 @@ template <class T, int kSteps>
 __device__ __forceinline__ Value<T> largest(const uint4 (&raw)[kSteps]) {
   if constexpr (sizeof(T) == 2) {
     using Two = std::conditional_t<std::is_same_v<T, half>, __half2, __nv_bfloat162>;
-    struct alignas(16) Four {
-      Two pair[4];
-    };
-    Two most = reinterpret_cast<const Four&>(raw[0]).pair[0];
+    const Two* const pairs = reinterpret_cast<const Two*>(raw);
+    Two most = pairs[0];
 #pragma unroll
-    for (int i = 1; i < 4 * kSteps; ++i) most = __hmax2_nan(most, reinterpret_cast<const Four&>(raw[i / 4]).pair[i % 4]);
+    for (int i = 1; i < 4 * kSteps; ++i) most = __hmax2_nan(most, pairs[i]);
     return convert<float>(__hmax_nan(most.x, most.y));
   } else {
     Value<T> most = element<T>(raw, 0);
@@ -280,13 +278,6 @@ __global__ void __launch_bounds__(kMaxWarps* kWarpSize, sizeof(T) == 8 ? 2 : 3)
     }
     if (warps > 1) __syncthreads();  // the next row reuses the shared memory
   }
-}
-
-void launch_select(const Plan& plan, const void* in, void* values, std::int64_t* indices, cudaStream_t stream) {
-  dispatch_floating(plan.in, [&]<class T>(Type<T>) {
-    topk_select<T><<<static_cast<unsigned>(plan.blocks), static_cast<unsigned>(plan.threads), plan.shared_bytes, stream>>>(
-        plan, static_cast<const T*>(in), values, indices);
-  });
 }
 
 }  // namespace xgemm::topk_softmax
