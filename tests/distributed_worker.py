@@ -185,20 +185,6 @@ def sums(mesh: DeviceMesh) -> None:
     local_only(lambda: op.cross_entropy(given, classes, reduction="sum"), expected, Partial())
 
 
-@check
-def views_of_attention(mesh: DeviceMesh) -> None:
-    """The output's strides are those of its local tensors, so views of it work as of the plain tensor."""
-    x = randn(2, 5, 4, 8, device=mesh.device_type)
-    plain = op.attention(*[x.transpose(1, 2)] * 3)
-    given = distribute_tensor(x, mesh, [Shard(2)]).transpose(1, 2)
-    y = op.attention(given, given, given)
-    for view in (
-        *(lambda y: y, lambda y: y.reshape(2, -1), lambda y: y.flatten(1), lambda y: y.contiguous().view(2, -1)),
-        *(lambda y: y.transpose(1, 2).flatten(2), lambda y: y.transpose(1, 2).view(2, 5, -1)),
-    ):
-        same(view(y), view(plain))
-
-
 def extrema(mesh: DeviceMesh) -> None:
     """Of shards that may be empty: 4 rows on 3 processes are 2, 2 and none."""
     device = mesh.device_type

@@ -178,12 +178,6 @@ def test_overflow_goes_to_inf_where_the_sum_does(device: torch.device) -> None:
     assert not matmul(half, signs).any()  # sums in fp32: no overflow on the way
 
 
-def test_product_with_itself(device: torch.device) -> None:
-    a = randn(33, 33, device=device)
-    check(a, a)
-    check(a, a.t())
-
-
 @pytest.mark.parametrize("precision", ["highest", "ieee", "high", "medium"])
 def test_precisions_are_at_least_what_they_say(device: torch.device, precision: str) -> None:
     a, b = randn(40, 300, device=device), randn(300, 50, device=device)
