@@ -115,7 +115,7 @@ def test_fakes_know_shapes():
 
 
 def test_calculators_agree_with_the_documents():
-    """Of the figures themselves: tests/test_device.py."""
+    """Figures of torch_ext.device; those that the page does not show: tests/test_device.py."""
     page = (Path(__file__).resolve().parents[1] / "docs" / "lab.md").read_text()
     lines = calculators.calculators()
     assert all(f"| {' | '.join(line)} |\n" in page for line in lines)
