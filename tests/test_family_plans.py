@@ -96,20 +96,6 @@ def test_loads_are_as_wide_as_rows_allow(family: str, request: pytest.FixtureReq
 # ---- mma.sync (mma/kernel.cuh) ---------------------------------------------------------------------------------------
 
 
-def test_small_and_narrow_products_take_it(mma: Ask) -> None:
-    for dtype in (F16, BF16):
-        for size in [(64, 64, 64), (128, 128, 128), (127, 127, 127), (256, 256, 256), (4096, 128, 64)]:
-            assert mma(*size, dtype=dtype) is not None, size
-        assert mma(65536, 64, 64, dtype=dtype)["name"] == "mma_64x64"
-
-
-def test_large_products_and_long_sums_do_not(choice: Ask) -> None:
-    for size in [(2048, 2048, 256), (300, 300, 1400), (4, 4096, 4096), (32, 4096, 4096)]:  # the last are memory-bound
-        assert not choice(*size, dtype=BF16).startswith("mma"), size
-    for size in [(128, 14336, 4096), (8192, 8192, 128)]:
-        assert not choice(*size, dtype=BF16, layout="nt").startswith("mma"), size
-
-
 def test_batch_invariant_products_too_small_for_wgmma(choice: Ask) -> None:
     """By one order of additions at any M."""
     for size in [(1, 7, 64), (100, 7, 64), (5000, 7, 64), (100, 64, 15), (5000, 64, 15)]:
@@ -176,8 +162,6 @@ def test_fp32_takes_it_where_others_copy_or_transpose(choice: Ask) -> None:
         *((12, 34, 10752, 1, "nn"), (39, 1264, 8593, 1, "tt"), (67, 4159, 7360, 1, "nn")),
     ]:
         assert choice(m, n, k, batch, layout=layout).startswith("mma_tf32"), (m, n, k)
-    for m, n, k in [(4096, 4096, 4096), (1024, 1024, 1024), (8192, 512, 4096)]:
-        assert not choice(m, n, k, layout="nt").startswith("mma_tf32"), (m, n, k)
 
 
 # ---- fp64 (fp64_mma/kernel.cu) ---------------------------------------------------------------------------------------
@@ -317,12 +301,6 @@ def test_one_of_two_operands_that_are_not_k_major_is_copied(tf32: Ask) -> None:
     assert copied(512, 256, 512) == (False, True, False)  # the smaller one; the other is read in place
     assert copied(256, 512, 512) == (True, False, True)
     assert copied(514, 256, 512) == copied(514, 254, 512) == (True, True, False)  # the smaller one
-
-
-def test_large_products_take_the_widest_tile(tf32: Ask) -> None:
-    for layout in ("nn", "nt", "tt"):
-        p = tf32(4096, 4096, 4096, layout=layout)
-        assert (p["name"], p["ctas"], p["splits"]) == ("tf32_128x256x32", 132, 1)
 
 
 @settings(max_examples=300, deadline=None)
