@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
+import pytest
 import torch
 import torch.distributed as dist
 from common import randn, tuple_of
@@ -160,12 +161,8 @@ def caches(mesh: DeviceMesh) -> None:
         local_only(call, expected, at, Shard(1 if heads else 0))
         same(tuple(kept), wanted)
     whole_caches = [place(x, mesh, (R,)) for x in wanted]
-    try:
+    with pytest.raises(RuntimeError, match=r"^xgemm::attention_with_cache: expected key_cache, which it writes to"):
         op.attention_with_cache(given[0], *whole_caches, numbers, key=given[1], value=given[2])
-    except RuntimeError as error:
-        assert str(error).startswith("xgemm::attention_with_cache: expected key_cache, which it writes to"), error
-    else:
-        raise AssertionError("did not raise")
 
 
 @check
@@ -342,13 +339,9 @@ def errors_are_one_line(mesh: DeviceMesh) -> None:
         (lambda: torch_ext.softmax(given, 2), "xgemm::softmax: expected dim in [-2, 1], got 2"),
         (lambda: torch_ext.softmax(given.clone().requires_grad_(), 0), "xgemm::softmax: has no backward"),
     ]:
-        try:
-            with torch.enable_grad():
-                call()
-        except (RuntimeError, IndexError) as error:
-            assert str(error).startswith(message) and "\n" not in str(error), error
-        else:
-            raise AssertionError(f"did not raise: {message}")
+        with torch.enable_grad(), pytest.raises((RuntimeError, IndexError)) as error:
+            call()
+        assert str(error.value).startswith(message) and "\n" not in str(error.value), error.value
 
 
 def main(rank: int, size: int, backend: str, folder: str) -> None:
