@@ -1,9 +1,6 @@
 // Answers plans of attention's families on 132 SMs. A line of the standard input is a family and its problem, the answer a line
-// of name=value, or "-" where the family does not take it:
-//   simt fp64 batches rows key_end d dv                       simt_tile index
-//   tiles causal batches group sq sk d dv (wgmma's tiles)     mma batches group sq sk d dv shared_bytes masked (few rows)
-//   many_rows batch_invariant batches group sq sk d dv (mma)
-//   decode fp64 batches rows sk key_begin key_end d dv shared_bytes
+// of name=value, or "-" where the family does not take it. Each family's problem: PROBLEMS in attention_plans.py. tiles: wgmma's;
+// mma: its kernel for few rows, many_rows: the one for many.
 #include <iostream>
 #include <sstream>
 #include <string>

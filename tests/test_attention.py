@@ -243,16 +243,6 @@ def test_lengths(device: torch.device, dtype: torch.dtype, mode: str) -> None:
             check(*args, is_causal=True, causal_alignment=mode, half_peer=False)
 
 
-@pytest.mark.parametrize("dtype", FLOATING)
-def test_long_keys_few_queries(device: torch.device, dtype: torch.dtype) -> None:
-    """Decoding: every split of the keys takes part, and the last split is ragged."""
-    for sk in (2047, 2048, 2049, 5003, 20011):
-        args = qkv(dtype, device, sq=2, sk=sk, d=64, batch=(1, 2))
-        check(*args)
-        check(*args, is_causal=True, causal_alignment="bottom_right")
-        check(*args, is_causal=True)  # row 0 sees one key: all splits but the first are empty
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_ranks_and_batch_broadcast(device: torch.device, dtype: torch.dtype) -> None:
     shapes = [
@@ -292,23 +282,6 @@ def test_many_heads() -> None:
     args = qkv(torch.float32, "cuda", sq=3, sk=5, d=4, batch=(35, 2001))
     assert 35 * 2001 > 65535
     check(*args)
-
-
-def test_empty(device: torch.device) -> None:
-    for sq, sk in [(0, 5), (5, 0), (0, 0)]:
-        for causal in (False, True):
-            output, lse = call_both(*qkv(torch.float32, device, sq=sq, sk=sk, d=8), is_causal=causal)
-            assert torch.equal(output, torch.zeros(2, 3, sq, 8, device=device))
-            assert torch.equal(lse, torch.full((2, 3, sq), -torch.inf, device=device))
-    q, k, v = qkv(torch.float32, device, sq=5, sk=0, d=8)
-    output, lse = call_both(q, k, v, attn_mask=torch.ones(5, 0, dtype=torch.bool, device=device))
-    assert not output.any() and (lse == -torch.inf).all()
-
-
-def test_head_size_zero_averages_the_values(device: torch.device) -> None:
-    """As SDPA: an empty dot product is 0, so every key weighs the same."""
-    q, k, v = qkv(torch.float32, device, d=0, dv=8)
-    torch.testing.assert_close(attention(q, k, v), v.mean(-2, keepdim=True).expand(-1, -1, 65, -1))
 
 
 # ---- layouts -----------------------------------------------------------------------------------------------
@@ -549,19 +522,6 @@ def test_rows_without_keys_have_their_sink(device: torch.device) -> None:
     assert (output[:, :4] == 0).all() and torch.equal(lse[:, :4], sinks[:, None].expand(3, 4))
 
 
-def test_a_sink_is_one_more_key(device: torch.device) -> None:
-    """The definition of a sink: a key with the sink's score and a value of 0."""
-    q, k, v = qkv(torch.float64, device, sq=8, sk=9, d=8, batch=(1, 2))
-    q[..., 0], k[..., 0] = 1, 0
-    sink_key = torch.zeros(1, 2, 1, 8, dtype=torch.float64, device=device)
-    sink_key[..., 0, 0] = torch.tensor([0.7, -1.3])
-    one_more = torch.cat([k, sink_key], -2), torch.cat([v, torch.zeros_like(v[..., :1, :])], -2)
-    expected, expected_lse = call_both(q, *one_more, scale=1.0)
-    output, lse = call_both(q, k, v, sinks=sink_key[0, :, 0, 0], scale=1.0)
-    torch.testing.assert_close(output, expected)
-    torch.testing.assert_close(lse, expected_lse)
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", FLOATING)
 @torch_ext.batch_invariant()
@@ -635,12 +595,6 @@ def test_scores_all_far_below_zero(device: torch.device) -> None:
     far[:, :150] = -torch.inf  # whole tiles of -inf in front of the first finite score
     check(q, k, v, attn_mask=far)
     check(q, k, v, attn_mask=far.flip(-1))
-
-
-def test_large_scores_do_not_overflow(device: torch.device) -> None:
-    q, k, v = qkv(torch.float32, device, sq=33, sk=300, d=32, batch=(2,))
-    check(q * 100, k * 100, v)
-    check(q, k, v, attn_mask=torch.full((33, 300), 3e38, device=device))
 
 
 # Of queries and keys: few bits, so that sums of products are exact; scores are finite in fp32. 4.5 and 5: on both sides
@@ -967,12 +921,12 @@ def test_same_bits_every_time(dtype: torch.dtype) -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("d", [64, 96, 128, 256])
-def test_masked_tiles_have_the_same_bits_every_time(dtype: torch.dtype, d: int) -> None:
+def test_many_tiles_have_the_same_bits_every_time(dtype: torch.dtype, d: int) -> None:
     """Several tiles of rows and keys per CTA, some fully masked: a slot that is overwritten too early changes bits."""
     q, k, v = qkv(dtype, "cuda", sq=1000, sk=1104, d=d, batch=(2, 16))
     keep = torch.rand(1000, 1104, device="cuda") < 0.7
     keep[:400, 300:700] = False
-    masks = [keep, *(torch.where(keep, 0.5, -torch.inf).to(mask_dtype) for mask_dtype in {dtype, torch.float32})]
+    masks = [None, keep, *(torch.where(keep, 0.5, -torch.inf).to(mask_dtype) for mask_dtype in {dtype, torch.float32})]
     for mask in masks:
         for precision in ("highest", "high") if dtype is torch.float32 else ("highest",):
             first = attention_lse(q, k, v, attn_mask=mask, precision=precision)
@@ -1026,10 +980,11 @@ def test_cpu_memory_is_not_quadratic() -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": True}])
 @pytest.mark.parametrize(("sq", "sk"), [(200, 300), (1, 9000)])
-def test_graph_capture(options: dict[str, bool], sq: int, sk: int) -> None:
-    args = qkv(torch.float32, "cuda", sq=sq, sk=sk)
+def test_graph_capture(options: dict[str, bool], sq: int, sk: int, dtype: torch.dtype) -> None:
+    args = qkv(dtype, "cuda", sq=sq, sk=sk)
     if "attn_mask" in options:
         options = {"attn_mask": torch.rand(sq, sk, device="cuda") < 0.5}
     check_replays(lambda: attention_lse(*args, **options), *args, replays=3)

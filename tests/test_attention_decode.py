@@ -7,7 +7,7 @@ import pytest
 import torch
 from attention_cases import decoding
 from attention_plans import L40_BYTES, Ask, plan_fixture
-from common import check_replays, randn
+from common import randn
 from test_attention import attention_lse, check
 
 HEAD_SIZES = [64, 128, 256]
@@ -124,10 +124,3 @@ def test_the_tiles_of_other_calls(monkeypatch: pytest.MonkeyPatch) -> None:
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
         check(*args, enable_gqa=True)
         monkeypatch.delenv("XGEMM_ATTENTION_PLAN")
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_in_a_graph(dtype: torch.dtype) -> None:
-    args = decoding(dtype, 1, 4, 9000, 128)
-    check_replays(lambda: attention_lse(*args, enable_gqa=True), *args, replays=3)

@@ -1,4 +1,4 @@
-"""The calculators against the documents' numbers and a table verified with cuda_occupancy.h."""
+"""The calculators against a table verified with cuda_occupancy.h; the documents' numbers: tests/test_lab.py."""
 
 import ctypes
 import math
@@ -30,12 +30,6 @@ def test_occupancy_table(gpu: str, threads: int, registers: int, blocks: int, fr
     got = d.occupancy(d.KNOWN[gpu], threads, registers)
     assert got.blocks == blocks
     assert got.fraction == pytest.approx(fraction)
-
-
-def test_padded_warps_show_in_the_thread_fraction() -> None:
-    got = d.occupancy(A100, 700)
-    assert got.thread_fraction == pytest.approx(0.68359375)
-    assert got.fraction == pytest.approx(0.6875)
 
 
 @pytest.mark.parametrize(("side", "blocks"), [(8, 32), (16, 8), (32, 2)])
@@ -72,25 +66,15 @@ def test_largest_power_of_four() -> None:
         d.largest_power_of_four(0)
 
 
-def test_seed_figures() -> None:
-    assert [d.tile_shared_memory(s * s) for s in (8, 16, 32)] == [512, 2048, 8192]
-    assert d.matmul_intensity(4096, 4096, 4096, 1) == pytest.approx(2730.67, abs=0.01)
-    assert d.matmul_intensity(4096, 4096, 4096) == pytest.approx(682.67, abs=0.01)
-    assert d.pointwise_intensity(1, 2, 1, 2) == pytest.approx(1 / 6)
-    assert d.pointwise_intensity(1, 1, 1, 2) == 0.25
-    assert d.pointwise_intensity(1, 1, 1, 4) == 0.125
-    assert d.naive_matmul_traffic(4096, 4096, 4096) / 2**30 == pytest.approx(512.06, abs=0.01)
-    assert A100.oversubscription == 32
-    assert H200.oversubscription == 16
-    assert d.littles_law(20, 32) == 640
-    assert d.littles_law(800 / 1.3e9, 177e9) / 1024 == pytest.approx(106, abs=1)
-    assert H200.balance == pytest.approx(13.96, abs=0.01)
-
-
 def test_roofline_bends_at_the_balance() -> None:
     assert d.attainable(H200, H200.balance / 2) == pytest.approx(H200.fp32_flops / 2)
     assert d.attainable(H200, H200.balance * 2) == H200.fp32_flops
     assert d.floor_seconds(2.0, 8.0, 1.0, 8.0) == 2.0
+
+
+def test_a_grid_without_a_boundary_and_half_an_occupancy() -> None:
+    assert d.boundary_share(1024) == 0
+    assert d.occupancy_bound(A100, 32) == d.occupancy(A100, 32).fraction == 0.5
 
 
 def test_quantisation() -> None:
@@ -139,19 +123,6 @@ def test_rates(monkeypatch: pytest.MonkeyPatch, name: str, sms, clock, memory, b
     assert gpu.fp32_flops == pytest.approx(fp32, rel=1e-3) and gpu.bandwidth == pytest.approx(bandwidth, rel=1e-3)
     if "L40S" not in name:
         assert gpu.fp64_flops == pytest.approx(fp32 / 2, rel=0.01)
-
-
-def test_printed_occupancy_and_what_it_should_be() -> None:
-    assert d.naive_occupancy(H200, 64) == pytest.approx(0.0076, abs=5e-5)
-    assert d.naive_occupancy(A100, 64) == pytest.approx(0.0093, abs=5e-5)
-    assert d.occupancy_bound(H200, 64) == d.occupancy(H200, 64).fraction == 1
-    assert d.occupancy_bound(A100, 32) == d.occupancy(A100, 32).fraction == 0.5
-
-
-def test_boundary_share_fades() -> None:
-    assert d.boundary_share(1000) == 1 / 32
-    assert d.boundary_share(1024) == 0
-    assert d.boundary_share(10**8 + 1) == pytest.approx(32 / 10**8, rel=1e-6)
 
 
 def test_h100_is_known() -> None:

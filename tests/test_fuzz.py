@@ -322,13 +322,6 @@ def test_poor_errors_are_found(raises: Exception, message: str) -> None:
         bad.judge(raises, "sum", bad.SCHEMA)
 
 
-def test_good_errors_pass() -> None:
-    bad.judge(RuntimeError("xgemm::sum: expected dim in [-2, 1], got 2"), "sum", bad.SCHEMA)
-    with pytest.raises(RuntimeError) as schema:
-        torch.ops.xgemm.sum(3)
-    bad.judge(schema.value, "sum", bad.SCHEMA)
-
-
 def test_bad_arguments_that_pass_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def change(op: Op, name: str) -> Op:
         return lambda **inputs: torch.zeros(3)

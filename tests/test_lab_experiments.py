@@ -10,6 +10,7 @@ import pytest
 import torch
 from stand_in import OnCpu
 
+from benchmarks import results
 from torch_ext import device, lab
 from torch_ext.lab import __main__ as runner
 from torch_ext.lab import (
@@ -218,8 +219,11 @@ def test_runner_prints_and_writes(on_cpu, tmp_path, capsys):
     assert runner.main(arguments, describe=lambda sources: {"commit": "abc"}) == 0
     printed = capsys.readouterr().out
     assert "32 ways within a warp" in printed and "v6b_eight_loads" in printed
-    document = json.loads((tmp_path / "lab_divergence.json").read_text())
+    written = (tmp_path / "lab_divergence.json").read_text()
+    document = json.loads(written)
+    assert written == results.dump(document) and document["op"] == "lab_divergence"
     assert document["commit"] == "abc" and document["gpu"] == "NVIDIA Test" and document["conclusion"]["text"]
+    assert measure.describe("x", [], [1980, 1700], {})["clocks_mhz"] == [1700, 1980]
     assert "experiment" not in document["rows"][0]
     measured = [r for r in document["rows"] if r["case"] == "32 paths"]
     assert all("document" not in r for r in measured) and measured[0]["remark"] == "expected 32x of one path"

@@ -99,6 +99,16 @@ def check(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def check_replays_of_two(a: torch.Tensor, b: torch.Tensor, **precision: str) -> None:
+    """Two products in a CUDA graph: the second reads the first's result and may be launched before it ends."""
+
+    def both() -> tuple[torch.Tensor, torch.Tensor]:
+        first = matmul(a, b, **precision)
+        return first, matmul(first.mT, first, **precision)
+
+    check_replays(both, a, b, replays=5)
+
+
 SHAPES = [
     *(((5,), (5,)), ((5,), (5, 7)), ((3, 5), (5,)), ((3, 5), (5, 7)), ((1, 1), (1, 1)), ((2, 3, 5), (5,))),
     *(((5,), (2, 5, 7)), ((2, 3, 5), (5, 7)), ((3, 5), (2, 5, 7)), ((2, 1, 3, 5), (4, 5, 7))),
@@ -176,12 +186,6 @@ def test_overflow_goes_to_inf_where_the_sum_does(device: torch.device) -> None:
     half = torch.full((2, 4), 6e4, device=device, dtype=torch.float16)
     signs = torch.tensor([1, -1, 1, -1], device=device, dtype=torch.float16)
     assert not matmul(half, signs).any()  # sums in fp32: no overflow on the way
-
-
-def test_product_with_itself(device: torch.device) -> None:
-    a = randn(33, 33, device=device)
-    check(a, a)
-    check(a, a.t())
 
 
 @pytest.mark.parametrize("precision", ["highest", "ieee", "high", "medium"])
@@ -333,15 +337,7 @@ def test_shared_tiles_repeat_in_graphs_and_on_several_streams() -> None:
     for _ in range(20):
         for pair, out in zip(operands, outs, strict=True):
             assert torch.equal(matmul(*pair), out)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = [matmul(*pair) for pair in operands * 2]
-    for _ in range(5):
-        for result in captured:
-            result.fill_(math.nan)
-        graph.replay()
-        for result, out in zip(captured, outs * 2, strict=True):
-            assert torch.equal(result, out)
+    check_replays(lambda: tuple(matmul(*pair) for pair in operands * 2), replays=5)
     results = on_streams([functools.partial(matmul, *pair) for pair in operands] * 2, times=20)
     for i, result in enumerate(results):
         assert torch.equal(result, outs[i % len(outs)])
@@ -731,18 +727,18 @@ def test_tf32_by_mma_has_the_same_bits_in_every_tile_and_layout(shape: tuple[int
         out = check_tf32(a, b)
     for tile in TF32_MMA_TILES:
         with forced(f"{tile}/1"):
-            for x, y in layouts_along_k_or_lines(a, b):
-                assert torch.equal(check_tf32(x, y), out), (tile, x.stride(), y.stride())
+            check_layouts_and_batches(a, b, out)
             assert torch.equal(matmul(a[m // 2 :], b, precision="high"), out[m // 2 :])
-            assert torch.equal(matmul(a.expand(3, m, k), b, precision="high"), out.expand(3, m, n))
-            batch = torch.stack([a, 2 * a]), torch.stack([b, b])
-            assert torch.equal(matmul(*batch, precision="high"), torch.stack([out, 2 * out]))
 
 
-def layouts_along_k_or_lines(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def check_layouts_and_batches(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    """Operands along k or lines, broadcast and in batches, have the bits of `out`."""
     for x, y in itertools.product(*([x, transposed(x), misaligned(x), sliced(transposed(x))] for x in (a, b))):
         if 1 in x.stride() and 1 in y.stride():
-            yield x, y
+            assert torch.equal(check_tf32(x, y), out), (x.stride(), y.stride())
+    assert torch.equal(matmul(a.expand(3, *a.shape), b, precision="high"), out.expand(3, *out.shape))
+    batch = torch.stack([a, 2 * a]), torch.stack([b, b])
+    assert torch.equal(matmul(*batch, precision="high"), torch.stack([out, 2 * out]))
 
 
 @on_hopper
@@ -759,11 +755,7 @@ def test_tf32_by_mma_with_k_split(tile: str, shape: tuple[int, int, int], splits
     a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
     with forced(f"{tile}/{splits}"):
         out = check_tf32(a, b)
-        for x, y in layouts_along_k_or_lines(a, b):
-            assert torch.equal(check_tf32(x, y), out), (x.stride(), y.stride())
-        assert torch.equal(matmul(a.expand(3, m, k), b, precision="high"), out.expand(3, m, n))
-        batch = torch.stack([a, 2 * a]), torch.stack([b, b])
-        assert torch.equal(matmul(*batch, precision="high"), torch.stack([out, 2 * out]))
+        check_layouts_and_batches(a, b, out)
         c = randn(m, n, device="cuda")
         added = torch.ops.xgemm.addmm(c, a, b, beta=0.5, alpha=2, precision="high")
         torch.testing.assert_close(added, torch.addcmul(2 * out, c, c.new_tensor(0.5)))
@@ -781,15 +773,8 @@ def test_tf32_by_mma_with_k_split_on_streams_and_in_graphs() -> None:
         out = check_tf32(a, b)
         results = on_streams([lambda: matmul(a, b, precision="high")] * 3, times=20)
         assert all(torch.equal(result, out) for result in results)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            first = matmul(a, b, precision="high")
-            second = matmul(first.mT, first, precision="high")
-        for _ in range(5):
-            first.fill_(math.nan), second.fill_(math.nan)
-            graph.replay()
-            assert torch.equal(first, out)
-            assert componentwise_error(second, *reference(out.mT, out)) <= TF32_BOUND
+        check_replays_of_two(a, b, precision="high")
+        check_tf32(out.mT, out)
 
 
 @pytest.mark.cuda

@@ -1,11 +1,12 @@
 """Kernels for small, narrow and few-row products: sliced, sweep (fp32), outputs."""
 
+import itertools
 import math
 
 import pytest
 import torch
 from common import misaligned, poison, randn, runs_hopper_kernels, sliced, transposed
-from matmul_tiles import SLICED, SLICED_KERNELS, layouts
+from matmul_tiles import SLICED, SLICED_KERNELS, check_same_bits, layouts
 from test_matmul import DIRECT_TILES, assert_special_as, check, forced, matmul, worse_than_sgemm
 
 EDGES = [(1, 1, 1), (31, 33, 15), (32, 32, 16), (33, 31, 17), (65, 64, 129), (65, 64, 132), (129, 63, 65)]
@@ -50,11 +51,7 @@ def test_every_layout(kernel: str, shape: tuple[int, int, int]) -> None:
     a, b = randn(m, k, device="cuda"), randn(k, n, device="cuda")
     with forced(kernel):
         out = check(a, b)
-        for x in layouts(a):
-            for y in layouts(b):
-                for _ in range(2):
-                    poison("cuda", megabytes=8)
-                    assert torch.equal(matmul(x, y), out), (x.stride(), y.stride())
+    check_same_bits(out, [kernel] * 2, itertools.product(layouts(a), layouts(b)))
 
 
 def test_both_tiles_have_the_same_bits_where_they_share_k_alike() -> None:

@@ -8,7 +8,17 @@ import pytest
 import torch
 from common import ACTIVATIONS, FLOATING, misaligned, randn, runs_hopper_kernels, sliced, transposed
 from matmul_tiles import FP64_TILES, FP64_UNITS, LARGE_TILES, MMA_TILES, SLICED_KERNELS, TWO_PARTS, layouts
-from test_matmul import DIRECT_TILES, HALVES, KERNELS, TENSOR_TILES, assert_special_as, check, forced, matmul
+from test_matmul import (
+    DIRECT_TILES,
+    HALVES,
+    KERNELS,
+    TENSOR_TILES,
+    assert_special_as,
+    check,
+    check_replays_of_two,
+    forced,
+    matmul,
+)
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 HOPPER = [pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")]
@@ -88,22 +98,6 @@ SHARED_K = [  # of graphs, of special values; 0: not tested
 ]
 
 
-def check_graph(dtype: torch.dtype, k: int) -> None:
-    """Two products in a CUDA graph: the second reads the first's result and may be launched before it ends."""
-    a, b = randn(200, k, dtype=dtype, device="cuda"), randn(k, 48, dtype=dtype, device="cuda")
-    out = matmul(a, b)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        first = matmul(a, b)
-        second = matmul(first.mT, first)
-    wanted = matmul(out.mT, out)
-    for _ in range(5):
-        first.fill_(math.nan), second.fill_(math.nan)
-        graph.replay()
-        assert torch.equal(first, out)
-        assert torch.equal(second, wanted)
-
-
 def check_nan_and_inf(dtype: torch.dtype, k: int) -> None:
     """In the first and the last k-block, and with rows of an odd length."""
     a, b = randn(150, k, dtype=dtype, device="cuda"), randn(k, 60, dtype=dtype, device="cuda")
@@ -122,7 +116,8 @@ def test_batches_graphs_and_special_values(
         for shapes in BATCHES:
             check(*(randn(*shape, dtype=dtype, device="cuda") for shape in shapes))
         if of_graphs:
-            check_graph(dtype, of_graphs)
+            a, b = (randn(*s, dtype=dtype, device="cuda") for s in ((200, of_graphs), (of_graphs, 48)))
+            check_replays_of_two(a, b)
         if of_special_values:
             check_nan_and_inf(dtype, of_special_values)
 

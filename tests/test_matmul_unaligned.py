@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from common import ACTIVATIONS, poison, randn, runs_hopper_kernels
+from common import ACTIVATIONS, check_replays, poison, randn, runs_hopper_kernels
 from test_matmul import HALVES, TENSOR_TILES, assert_special_as, check, forced, matmul
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not runs_hopper_kernels(), reason="needs a Hopper GPU")]
@@ -183,11 +183,6 @@ def test_batches(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_graphs_repeat() -> None:
     problems = [pair(16, 4095, 1025), pair(257, 513, 300), pair(128, 65, 3077)]
-    expected = [check(a, b) for a, b in problems]
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outs = [matmul(a, b) for a, b in problems for _ in range(2)]
-    for _ in range(3):
-        graph.replay()
-        for i, out in enumerate(outs):
-            assert torch.equal(out, expected[i // 2])
+    for a, b in problems:
+        check(a, b)
+    check_replays(lambda: tuple(matmul(a, b) for a, b in problems * 2), *sum(problems, ()), replays=3)

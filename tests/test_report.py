@@ -72,27 +72,6 @@ def test_readmes_first_sentence_is_true() -> None:
     assert "1.5 on random shapes" in sentence  # docs/results.md says 1.51
 
 
-def test_other_gpus_kernels_have_no_peer_that_only_hopper_has() -> None:
-    """cuDNN's attention is Hopper's own; torch's other backends and cuBLAS are what the table is about."""
-    times = {"xgemm": 10.0, "sdpa_cudnn": 5.0, "sdpa_flash": 20.0, "sdpa_efficient": 30.0}
-    rows = [example_row("1024x1024x1024", name, us, mode=None, groups=["prefill"]) for name, us in times.items()]
-    document = {"op": "attention", "gpu": "NVIDIA H200", "date": "2026-11-21T10:00:00Z", "commit": "abc", "rows": rows}
-    document |= {"versions": {"torch": "2.11", "cuda": "13.0", "driver": "580"}, "clocks_mhz": [1700, 1980]}
-    document |= {"sources": {"paths": ["csrc/device"], "sha256": "0" * 16}}
-    text = tables.portable_table(tables.Results(COMMITTED, {"attention_arch80": document}))
-    assert "| attention, prefill | float32 | 1 | 2.00 | 2.00 | 0 | 2.00: 1024x1024x1024 |" in text
-    assert tables.portable_table(tables.Results(COMMITTED, {})) == ""
-
-
-def test_latent_attention_has_no_peer_in_math() -> None:
-    """SDPA's math backend repeats the cache for each head: a ratio to it says nothing."""
-    for dv, peer in ((576, "sdpa_math"), (512, None)):
-        shape = {"d": 576, "dv": dv}
-        rows = [example_row("1x1x1", name, 1.0, mode=None, shape=shape) for name in ("xgemm", "sdpa_math")]
-        best = tables.best_peer({row["contender"]: row for row in rows})
-        assert (best and best["contender"]) == peer
-
-
 @pytest.mark.parametrize("page", report.pages(ROOT), ids=lambda page: page.name)
 def test_no_part_of_a_page_is_empty(page: Path) -> None:
     """An empty part is up to date, too, when its generator no longer reads the files."""

@@ -300,8 +300,8 @@ def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options) -> torch
         return F.scaled_dot_product_attention(q, k, v, **options)
 
 
-def check_gradients(call: Callable, tensors: tuple, *, served: list, is_causal: bool = False, scale=None) -> None:
-    """Errors against float64 are at most those of torch's own forward and backward, doubled."""
+def check_gradients(call: Callable, tensors: tuple, *, served: list, of: Callable = reference, **options) -> None:
+    """Errors against float64, `of` the tensors, are at most those of torch's own forward and backward, doubled."""
     upstream = randn(*tensors[0].shape, device="cuda")
     ours = gradients(call, tensors, upstream)
     assert served, "torch has served the call"
@@ -312,7 +312,7 @@ def check_gradients(call: Callable, tensors: tuple, *, served: list, is_causal: 
     assert len(served) == count
     activate_flash_attention_impl("XGEMM")
     wide = tuple(t.double() for t in tensors)
-    exact = gradients(lambda q, k, v: reference(q, k, v, causal=is_causal, scale=scale)[0], wide, upstream)
+    exact = gradients(lambda *wide: of(*wide, **options)[0], wide, upstream)
     assert described(ours[:1]) == described(theirs[:1])
     for mine, its, wanted in zip(ours, theirs, exact, strict=True):
         assert_as_good_as(mine, its, wanted, noise=1e-5)  # of fp32 sums that cancel: with one key, two gradients are 0
@@ -334,7 +334,7 @@ def test_gradients(sizes: tuple, is_causal: bool, make: Callable, dtype: torch.d
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return flash(q, k, v, is_causal=is_causal)
 
-    check_gradients(call, inputs(make, sizes, dtype, "cuda"), served=active, is_causal=is_causal)
+    check_gradients(call, inputs(make, sizes, dtype, "cuda"), served=active, causal=is_causal)
 
 
 @pytest.mark.cuda
@@ -357,7 +357,7 @@ def test_gradients_of_compiled_code(dynamic: bool, active: list) -> None:
 
     compiled = torch.compile(call, fullgraph=True, dynamic=dynamic)
     tensors = inputs(heads_beside, (2, 4, 2, 190, 190, 64), torch.bfloat16, "cuda")
-    check_gradients(compiled, tensors, served=active, is_causal=True)
+    check_gradients(compiled, tensors, served=active, causal=True)
 
 
 @pytest.mark.cuda
@@ -415,16 +415,7 @@ def test_gradients_of_packed_sequences(nested: bool, causal: bool, active: list)
     def call(*tensors: torch.Tensor) -> torch.Tensor:
         return packed(tensors, lengths, nested, causal)
 
-    upstream = randn(*tensors[0].shape, device="cuda")
-    ours = gradients(call, tensors, upstream)
-    assert active, "torch has served the call"
-    restore_flash_attention_impl()
-    theirs = gradients(call, tensors, upstream)
-    activate_flash_attention_impl("XGEMM")
-    wide = tuple(t.double() for t in tensors)
-    exact = gradients(lambda *t: packed_reference(*t, lengths, is_causal=causal)[0], wide, upstream)
-    for mine, its, wanted in zip(ours, theirs, exact, strict=True):
-        assert_as_good_as(mine, its, wanted)
+    check_gradients(call, tensors, served=active, of=packed_reference, lengths=lengths, is_causal=causal)
 
 
 @pytest.mark.cuda

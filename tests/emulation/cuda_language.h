@@ -52,26 +52,20 @@ inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
 inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
-inline float __fadd_rn(float a, float b) {
-  volatile float sum = a + b;  // never part of a multiply-add
-  return sum;
-}
-inline float __fmul_rn(float a, float b) {
-  volatile float product = a * b;
-  return product;
-}
+#define EMULATED_ROUNDED(T, name, operation)                      \
+  inline T name(T a, T b) {                                       \
+    volatile T result = a operation b; /* never a multiply-add */ \
+    return result;                                                \
+  }
+EMULATED_ROUNDED(float, __fadd_rn, +)
+EMULATED_ROUNDED(float, __fmul_rn, *)
+EMULATED_ROUNDED(double, __dadd_rn, +)
+EMULATED_ROUNDED(double, __dmul_rn, *)
+#undef EMULATED_ROUNDED
 inline float __fmul_ru(float a, float b) {
   const double exact = static_cast<double>(a) * b;
   const float near = static_cast<float>(exact);
   return near < exact ? std::nextafterf(near, INFINITY) : near;
-}
-inline double __dadd_rn(double a, double b) {
-  volatile double sum = a + b;
-  return sum;
-}
-inline double __dmul_rn(double a, double b) {
-  volatile double product = a * b;
-  return product;
 }
 inline float __fdividef(float a, float b) { return a / b; }
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
@@ -118,22 +112,16 @@ T emulated_atomic(T* p, F change) {
   emulation::maybe_yield();
   return before;
 }
-template <class T>
-T atomicAdd(T* p, std::type_identity_t<T> x) {
-  return emulated_atomic(p, [&](T v) { return v + x; });
-}
-template <class T>
-T atomicMax(T* p, std::type_identity_t<T> x) {
-  return emulated_atomic(p, [&](T v) { return std::max(v, x); });
-}
-template <class T>
-T atomicMin(T* p, std::type_identity_t<T> x) {
-  return emulated_atomic(p, [&](T v) { return std::min(v, x); });
-}
-template <class T>
-T atomicOr(T* p, std::type_identity_t<T> x) {
-  return emulated_atomic(p, [&](T v) { return v | x; });
-}
+#define EMULATED_ATOMIC(name, ...)                               \
+  template <class T>                                             \
+  T name(T* p, std::type_identity_t<T> x) {                      \
+    return emulated_atomic(p, [&](T v) { return __VA_ARGS__; }); \
+  }
+EMULATED_ATOMIC(atomicAdd, v + x)
+EMULATED_ATOMIC(atomicMax, std::max(v, x))
+EMULATED_ATOMIC(atomicMin, std::min(v, x))
+EMULATED_ATOMIC(atomicOr, v | x)
+#undef EMULATED_ATOMIC
 inline void __nanosleep(unsigned) { emulation::yield(true); }
 inline long long clock64() { return emulation::clock_ticks(); }
 
@@ -225,34 +213,18 @@ T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, emulatio
   const int lane = emulation::lane_index();
   return emulation::shuffle(mask, value, lane + static_cast<int>(by), lane % width + static_cast<int>(by) < width, where);
 }
-inline unsigned __ballot_sync(unsigned mask, int value, emulation::Where where = emulation::Where::current()) {
-  return emulation::reduce_lanes(
-      mask, value, [](bool, unsigned r, int x, int lane) { return r | (x ? 1u : 0u) << lane; }, "__ballot_sync", where);
-}
-inline int __any_sync(unsigned mask, int value, emulation::Where where = emulation::Where::current()) {
-  return static_cast<int>(
-      emulation::reduce_lanes(mask, value, [](bool, unsigned r, int x, int) { return r | (x ? 1u : 0u); }, "__any_sync", where));
-}
-inline int __all_sync(unsigned mask, int value, emulation::Where where = emulation::Where::current()) {
-  return static_cast<int>(emulation::reduce_lanes(
-      mask, value, [](bool first, unsigned r, int x, int) { return (first ? 1u : r) & (x ? 1u : 0u); }, "__all_sync", where));
-}
-template <class T>
-T __reduce_min_sync(unsigned mask, T value, emulation::Where where = emulation::Where::current()) {
-  return static_cast<T>(emulation::reduce_lanes(
-      mask, value,
-      [](bool first, unsigned r, T x, int) { return static_cast<unsigned>(first ? x : std::min(static_cast<T>(r), x)); },
-      "__reduce_min_sync", where));
-}
-template <class T>
-T __reduce_max_sync(unsigned mask, T value, emulation::Where where = emulation::Where::current()) {
-  return static_cast<T>(emulation::reduce_lanes(
-      mask, value,
-      [](bool first, unsigned r, T x, int) { return static_cast<unsigned>(first ? x : std::max(static_cast<T>(r), x)); },
-      "__reduce_max_sync", where));
-}
-template <class T>
-T __reduce_add_sync(unsigned mask, T value, emulation::Where where = emulation::Where::current()) {
-  return static_cast<T>(emulation::reduce_lanes(
-      mask, value, [](bool, unsigned r, T x, int) { return r + static_cast<unsigned>(x); }, "__reduce_add_sync", where));
-}
+
+/// A reduction over lanes: r is what those before have given, x the lane's value.
+#define EMULATED_REDUCTION(Result, name, ...)                                                                   \
+  template <class T>                                                                                            \
+  Result name(unsigned mask, T value, emulation::Where where = emulation::Where::current()) {                   \
+    const auto step = [](bool first, unsigned r, T x, int lane) { return static_cast<unsigned>(__VA_ARGS__); }; \
+    return static_cast<Result>(emulation::reduce_lanes(mask, value, step, #name, where));                       \
+  }
+EMULATED_REDUCTION(unsigned, __ballot_sync, r | (x ? 1u : 0u) << lane)
+EMULATED_REDUCTION(int, __any_sync, r | (x ? 1u : 0u))
+EMULATED_REDUCTION(int, __all_sync, (first ? 1u : r) & (x ? 1u : 0u))
+EMULATED_REDUCTION(T, __reduce_min_sync, first ? x : std::min(static_cast<T>(r), x))
+EMULATED_REDUCTION(T, __reduce_max_sync, first ? x : std::max(static_cast<T>(r), x))
+EMULATED_REDUCTION(T, __reduce_add_sync, r + static_cast<unsigned>(x))
+#undef EMULATED_REDUCTION

@@ -36,31 +36,25 @@ void check(int step, int heads, int s, int d, bool causal, std::uint64_t seed) {
   emulation::launch_options() = {.seed = seed, .concurrent_ctas = 2};
   find_step<Step>({step, d})->launch(p, nullptr);
 
-  std::vector<double> expected(out.size()), allowed(out.size()), weights(static_cast<std::size_t>(s));
-  const auto at = [&](const Buffer<T>& x, int head, int row, int column) {
-    return static_cast<double>(static_cast<float>(x[size(head * s + row, d, 1) + static_cast<std::size_t>(column)]));
-  };
-  for (int head = 0; head < heads; ++head)
-    for (int row = 0; row < s; ++row) {
-      const int keys = causal ? row + 1 : s;
-      double sum = 0;
-      for (int j = 0; j < keys; ++j) {
-        double score = 0;
-        for (int c = 0; c < d; ++c) score += at(query, head, row, c) * at(key, head, j, c);
-        sum += weights[static_cast<std::size_t>(j)] = std::exp(score * scale);
-      }
-      for (int c = 0; c < d; ++c) {
-        double y = 0, magnitude = 0;
-        for (int j = 0; j < keys; ++j) {
-          const double v = at(value, head, j, c), weight = weights[static_cast<std::size_t>(j)] / sum;
-          y += weight * v, magnitude += weight * std::abs(v);
-        }
-        const std::size_t place = size(head * s + row, d, 1) + static_cast<std::size_t>(c);
-        expected[place] = y;
-        // The result's rounding; from step 04 on each weight's.
-        allowed[place] = std::abs(y) * 0x1p-8 + magnitude * (step < 4 ? 1e-5 : 0x1p-8);
-      }
+  const std::vector<double> queries = doubles(query), keys = doubles(key), values = doubles(value);
+  std::vector<double> expected(out.size()), allowed(out.size()), weights(size(s, 1, 1)), sums(size(d, 1, 1)), magnitudes(sums);
+  for (int i = 0; i < heads * s; ++i) {
+    const std::size_t row = size(i, d, 1), first = size(i / s, s, d);
+    const int seen = causal ? i % s + 1 : s;
+    double sum = 0;
+    for (int j = 0; j < seen; ++j) {
+      const double score = dot(queries.data() + row, keys.data() + first + size(j, d, 1), d).sum;
+      sum += weights[size(j, 1, 1)] = std::exp(score * scale);
     }
+    std::fill(sums.begin(), sums.end(), 0), std::fill(magnitudes.begin(), magnitudes.end(), 0);
+    for (int j = 0; j < seen; ++j)
+      add_multiple(weights[size(j, 1, 1)] / sum, values.data() + first + size(j, d, 1), d, sums.data(), magnitudes.data());
+    for (std::size_t c = 0; c < sums.size(); ++c) {
+      expected[row + c] = sums[c];
+      // The result's rounding; from step 04 on each weight's.
+      allowed[row + c] = std::abs(sums[c]) * 0x1p-8 + magnitudes[c] * (step < 4 ? 1e-5 : 0x1p-8);
+    }
+  }
   require_close(out, expected, allowed,
                 "step " + std::to_string(step) + ", s " + std::to_string(s) + ", d " + std::to_string(d) +
                     (causal ? ", causal" : "") + ", seed " + std::to_string(seed));
