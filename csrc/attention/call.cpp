@@ -39,13 +39,6 @@ void check_broadcasts(const TensorView& v, ShapeRef to) {
         to_string(v.sizes));
 }
 
-void check_mask(const TensorView& query, const TensorView& mask, ShapeRef scores) {
-  check_same_device(query, mask);
-  check(mask.dtype == ScalarType::Bool || mask.dtype == ScalarType::Float || mask.dtype == query.dtype, query.op,
-        "expected attn_mask of dtype bool, float32 or query's ", to_string(query.dtype), ", got ", to_string(mask.dtype));
-  check_broadcasts(mask, scores);
-}
-
 /// Sets the keys that a row sees from is_causal, window and causal_alignment.
 void limit_keys(Call& a, const Options& o) {
   const char* const op = a.query.op;
@@ -117,7 +110,10 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
     Shape scores = a.batch;
     scores.insert(scores.end(), {a.sq, a.sk});
     a.mask = view(op, "attn_mask", *o.attn_mask);
-    check_mask(a.query, *a.mask, scores);
+    check_same_device(a.query, *a.mask);
+    check(a.mask->dtype == ScalarType::Bool || a.mask->dtype == ScalarType::Float || a.mask->dtype == a.query.dtype, op,
+          "expected attn_mask of dtype bool, float32 or query's ", to_string(a.query.dtype), ", got ", to_string(a.mask->dtype));
+    check_broadcasts(*a.mask, scores);
   }
   limit_keys(a, o);
   // A query that is a transposed projection: torch.transpose(output, -2, -3) is contiguous then, as after torch's fast backends.

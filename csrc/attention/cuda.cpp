@@ -182,7 +182,7 @@ class CudaCores {
     if (bytes != 0 && !partials_)  // may be larger than the output, and tensor cores do not need it
       partials_ = workspace(static_cast<std::size_t>(bytes), like);
     void* const partials = partials_ ? partials_->data_ptr() : nullptr;
-    decode_ ? launch_decode(*decode_, k, partials, stream) : launch_simt(plan_, k, partials, stream);
+    decode_ ? launch_decode(*decode_, k, partials, stream) : launch_simt(plan_, {k}, partials, stream);
   }
 };
 

@@ -111,13 +111,27 @@ std::int64_t capacity(const SequenceCall& c) {
   return rows;
 }
 
-void check_varlen(Checked& checked, const char* op, const Tensor& query, const Tensor& key, const Tensor& value,
-                  const Tensor& cu_seq_q, const OptionalTensor& cu_seq_k, std::int64_t max_q, std::int64_t max_k,
-                  const OptionalTensor& seqused_k, const SequenceOptions& options) {
+Result run(const SequenceCall& call, bool want_lse) {
+#ifdef XGEMM_WITH_CUDA
+  if (call.query.cuda) return attention::sequences_cuda(call, want_lse);
+#endif
+  return attention::sequences_cpu(call, want_lse);
+}
+
+template <bool kLse>
+attention::Returned<kLse> attention_varlen_op(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q,
+                                              const OptionalTensor& cu_seq_k, std::int64_t max_q, std::int64_t max_k,
+                                              std::optional<double> scale, bool is_causal,
+                                              const std::vector<std::int64_t>& window, double softcap,
+                                              const OptionalTensor& sinks, const OptionalTensor& seqused_k,
+                                              const OptionalTensor& block_table, const Text& precision) {
+  const char* const op = kLse ? "attention_varlen_lse" : "attention_varlen";
+  Checked checked;
   SequenceCall& c = checked.call;
   const char* const pages = "(pages, page size, heads, head size)";
   const char* const packed = "(tokens, heads, head size)";
-  check_common(checked, op, query, {"key", "value"}, key, value, {packed, options.block_table ? pages : packed}, options);
+  check_common(checked, op, query, {"key", "value"}, key, value, {packed, block_table ? pages : packed},
+               {scale, is_causal, window, softcap, sinks, block_table, precision});
   c.query_offsets = indices(c.query, "cu_seq_q", cu_seq_q, 1, checked.copies[1]);
   check(c.query_offsets->size(0) > 0, op, "expected cu_seq_q of sequences + 1 elements, got none");
   c.sequences = c.query_offsets->size(0) - 1;
@@ -136,59 +150,7 @@ void check_varlen(Checked& checked, const char* op, const Tensor& query, const T
   check(std::min(max_q, max_k) >= 0, op, "expected max_q and max_k from 0 on, got ", max_q, " and ", max_k);
   c.max_q = std::min(max_q, c.query.size(0));
   c.max_k = std::min(max_k, c.table ? capacity(c) : c.key.size(0));
-}
-
-void check_cache(Checked& checked, const char* op, const Tensor& query, const Tensor& key_cache, const Tensor& value_cache,
-                 const Tensor& cache_seqlens, const OptionalTensor& key, const OptionalTensor& value,
-                 const SequenceOptions& options) {
-  SequenceCall& c = checked.call;
-  const char* const cache =
-      options.block_table ? "(pages, page size, heads, head size)" : "(sequences, length, heads, head size)";
-  check_common(checked, op, query, {"key_cache", "value_cache"}, key_cache, value_cache,
-               {"(sequences, length, heads, head size)", cache}, options);
-  c.sequences = c.query.size(0), c.max_q = c.query.size(1);
-  check(c.max_q <= kMaxLength, op, "expected lengths up to ", kMaxLength, ", got query ", c.max_q);
-  check_count(c.table ? *c.table : c.key, c.sequences, c.table ? "rows, one for each of query" : "sequences, as query");
-  c.key_lengths = indices(c.query, "cache_seqlens", cache_seqlens, 1, checked.copies[1]);
-  check_count(*c.key_lengths, c.sequences, "elements, one for each sequence of query");
-  c.max_k = capacity(c);
-  check(key.has_value() == value.has_value(), op, "expected key and value, or neither, got ", key ? "key" : "value", " alone");
-  if (!key) return;
-
-  c.new_key = view(op, "key", *key), c.new_value = view(op, "value", *value);
-  const auto check_new = [&](const TensorView& v, const TensorView& into) {
-    check_same_device(c.query, v);
-    check_same_dtype(c.query, v);
-    const Shape shape{c.sequences, c.new_key->dim() == 4 ? c.new_key->size(1) : 1, c.key_heads, into.size(-1)};
-    check(std::equal(shape.begin(), shape.end(), v.sizes.begin(), v.sizes.end()), op, "expected ", v.name,
-          " of shape (sequences, new, heads, head size), here ", to_string(shape), ", got shape ", to_string(v.sizes));
-    for (std::int64_t i = 0; i < into.dim(); ++i)
-      check(into.size(i) < 2 || into.stride(i) != 0, op, "expected ", into.name,
-            " whose rows do not share memory, to write to, got stride 0");
-  };
-  check_new(*c.new_key, c.key), check_new(*c.new_value, c.value);
-  check(c.new_key->size(1) <= c.max_k, op, "expected at most as many new keys as the cache has room for, ", c.max_k, ", got ",
-        c.new_key->size(1));
-}
-
-Result run(const SequenceCall& call, bool want_lse) {
-#ifdef XGEMM_WITH_CUDA
-  if (call.query.cuda) return attention::sequences_cuda(call, want_lse);
-#endif
-  return attention::sequences_cpu(call, want_lse);
-}
-
-template <bool kLse>
-attention::Returned<kLse> attention_varlen_op(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q,
-                                              const OptionalTensor& cu_seq_k, std::int64_t max_q, std::int64_t max_k,
-                                              std::optional<double> scale, bool is_causal,
-                                              const std::vector<std::int64_t>& window, double softcap,
-                                              const OptionalTensor& sinks, const OptionalTensor& seqused_k,
-                                              const OptionalTensor& block_table, const Text& precision) {
-  Checked checked;
-  check_varlen(checked, kLse ? "attention_varlen_lse" : "attention_varlen", query, key, value, cu_seq_q, cu_seq_k, max_q, max_k,
-               seqused_k, {scale, is_causal, window, softcap, sinks, block_table, precision});
-  return attention::returned<kLse>(run(checked.call, kLse));
+  return attention::returned<kLse>(run(c, kLse));
 }
 
 template <bool kLse>
@@ -198,10 +160,37 @@ attention::Returned<kLse> attention_with_cache_op(const Tensor& query, const Ten
                                                   std::optional<double> scale, bool is_causal,
                                                   const std::vector<std::int64_t>& window, double softcap,
                                                   const OptionalTensor& sinks, const Text& precision) {
+  const char* const op = kLse ? "attention_with_cache_lse" : "attention_with_cache";
   Checked checked;
-  check_cache(checked, kLse ? "attention_with_cache_lse" : "attention_with_cache", query, key_cache, value_cache, cache_seqlens,
-              key, value, {scale, is_causal, window, softcap, sinks, block_table, precision});
-  return attention::returned<kLse>(run(checked.call, kLse));
+  SequenceCall& c = checked.call;
+  const char* const cache = block_table ? "(pages, page size, heads, head size)" : "(sequences, length, heads, head size)";
+  check_common(checked, op, query, {"key_cache", "value_cache"}, key_cache, value_cache,
+               {"(sequences, length, heads, head size)", cache},
+               {scale, is_causal, window, softcap, sinks, block_table, precision});
+  c.sequences = c.query.size(0), c.max_q = c.query.size(1);
+  check(c.max_q <= kMaxLength, op, "expected lengths up to ", kMaxLength, ", got query ", c.max_q);
+  check_count(c.table ? *c.table : c.key, c.sequences, c.table ? "rows, one for each of query" : "sequences, as query");
+  c.key_lengths = indices(c.query, "cache_seqlens", cache_seqlens, 1, checked.copies[1]);
+  check_count(*c.key_lengths, c.sequences, "elements, one for each sequence of query");
+  c.max_k = capacity(c);
+  check(key.has_value() == value.has_value(), op, "expected key and value, or neither, got ", key ? "key" : "value", " alone");
+  if (key) {
+    c.new_key = view(op, "key", *key), c.new_value = view(op, "value", *value);
+    const auto check_new = [&](const TensorView& v, const TensorView& into) {
+      check_same_device(c.query, v);
+      check_same_dtype(c.query, v);
+      const Shape shape{c.sequences, c.new_key->dim() == 4 ? c.new_key->size(1) : 1, c.key_heads, into.size(-1)};
+      check(std::equal(shape.begin(), shape.end(), v.sizes.begin(), v.sizes.end()), op, "expected ", v.name,
+            " of shape (sequences, new, heads, head size), here ", to_string(shape), ", got shape ", to_string(v.sizes));
+      for (std::int64_t i = 0; i < into.dim(); ++i)
+        check(into.size(i) < 2 || into.stride(i) != 0, op, "expected ", into.name,
+              " whose rows do not share memory, to write to, got stride 0");
+    };
+    check_new(*c.new_key, c.key), check_new(*c.new_value, c.value);
+    check(c.new_key->size(1) <= c.max_k, op, "expected at most as many new keys as the cache has room for, ", c.max_k, ", got ",
+          c.new_key->size(1));
+  }
+  return attention::returned<kLse>(run(c, kLse));
 }
 
 XGEMM_REGISTER_FORWARD_ONLY(xgemm, attention_varlen, attention_varlen_op<false>);

@@ -123,7 +123,7 @@ void launch_on_cuda_cores(const CudaScope& scope, const Arguments& a, const Sequ
   check_ctas(like.op, plan.blocks);
   std::optional<Tensor> memory;
   if (plan.partials > 0) memory = workspace(static_cast<std::size_t>(plan.partial_bytes(a.total_rows())), like);
-  launch_simt(plan, a, s, memory ? memory->data_ptr() : nullptr, scope.stream());
+  launch_simt(plan, simt_arguments(a, s), memory ? memory->data_ptr() : nullptr, scope.stream());
 }
 
 }  // namespace

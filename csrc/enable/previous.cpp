@@ -35,17 +35,6 @@ Previous look_up(bool cuda) {
 
 }  // namespace
 
-FourTensors EfficientAttention::operator()(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,
-                                           bool want_lse, double dropout, bool causal, std::optional<double> scale) const {
-  const Results results(kernel(q.get(), k.get(), v.get(), OptionalTensor(bias), want_lse, dropout, causal, scale));
-  const auto owned = [&](int i) {  // as Kernel's
-    void** const memory = static_cast<void**>(::operator new(sizeof(void*)));
-    *memory = results.impls[3 - i];
-    return Tensor(reinterpret_cast<Handle>(memory));
-  };
-  return {owned(0), owned(1), owned(2), owned(3)};
-}
-
 const Previous& previous(bool cuda) {
   static const Previous kernels[] = {look_up(false), look_up(true)};
   return kernels[cuda];

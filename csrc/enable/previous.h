@@ -12,11 +12,13 @@
 
 namespace xgemm::enable {
 
-/// at::Tensor as a function returns it: one pointer, in memory that the caller gives, since its destructor is not trivial.
+/// So many at::Tensor as a function returns them: pointers, in memory that the caller gives, since the destructor is not trivial.
+/// libstdc++ stores the last element of a std::tuple first.
+template <int kCount>
 struct Returned {
-  void* impl;
+  void* impls[kCount];
   Returned(const Returned&) = delete;
-  ~Returned() {}  // NOLINT: not trivial on purpose; the pointer is owned by the handle around it
+  ~Returned() {}  // NOLINT: not trivial on purpose; each pointer is owned by the handle around it
 };
 
 using Handle = AtenTensorHandle;
@@ -24,23 +26,18 @@ using DimsRef = std::span<const std::int64_t>;
 using OptionalDims = std::optional<DimsRef>;
 using OptionalDtype = std::optional<ScalarType>;
 
+/// The tensor whose pointer a function has returned. Torch deletes the memory, as an at::Tensor.
+inline Tensor owned(void* impl) { return Tensor(reinterpret_cast<Handle>(new void*(impl))); }
+
 /// A kernel and its `.out` overload, which returns a reference to `out`.
 template <class... Parameters>
 struct Kernel {
-  Returned (*fresh)(Parameters...) = nullptr;
+  Returned<1> (*fresh)(Parameters...) = nullptr;
   void* (*into)(Handle out, Parameters...) = nullptr;
 
   Tensor operator()(const Tensor* out, Parameters... parameters) const {
     if (out) return into(out->get(), parameters...), *out;
-    // Its destructor is the handle's: torch deletes an at::Tensor.
-    void* const memory = ::operator new(sizeof(Returned));
-    try {
-      new (memory) Returned(fresh(parameters...));
-    } catch (...) {
-      ::operator delete(memory);
-      throw;
-    }
-    return Tensor(static_cast<Handle>(memory));
+    return owned(fresh(parameters...).impls[0]);
   }
 };
 
@@ -56,17 +53,14 @@ using FourTensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 /// aten::_scaled_dot_product_efficient_attention.
 struct EfficientAttention {
-  /// std::tuple of four at::Tensor: libstdc++ stores the last one first.
-  struct Results {
-    void* impls[4];
-    Results(const Results&) = delete;
-    ~Results() {}  // NOLINT: as Returned's
-  };
-  Results (*kernel)(Handle q, Handle k, Handle v, const OptionalTensor& bias, bool want_lse, double dropout, bool causal,
-                    std::optional<double> scale) = nullptr;
+  Returned<4> (*kernel)(Handle q, Handle k, Handle v, const OptionalTensor& bias, bool want_lse, double dropout, bool causal,
+                        std::optional<double> scale) = nullptr;
 
   FourTensors operator()(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias, bool want_lse,
-                         double dropout, bool causal, std::optional<double> scale) const;
+                         double dropout, bool causal, std::optional<double> scale) const {
+    const Returned<4> r(kernel(q.get(), k.get(), v.get(), OptionalTensor(bias), want_lse, dropout, causal, scale));
+    return {owned(r.impls[3]), owned(r.impls[2]), owned(r.impls[1]), owned(r.impls[0])};
+  }
 };
 
 /// addmm or baddbmm, from torch's C interface: its C++ functions take a Scalar.

@@ -151,7 +151,8 @@ def build(
     more = [f"-D{d}" for d in defines]
     program = places[:1] if reads and len(places) > 1 else []
     kernels = objects(places[len(program) :], [*more, *(SEES_READS if reads else ())])
-    linked = [*objects(program, more), *kernels, emulator()]
+    # The program last: it has weak definitions of launches, too, for programs that do not link them.
+    linked = [*reversed(kernels), *objects(program, more), emulator()]
     with _locked(out):
         new = out.with_name(f"{out.name}.new")
         link = ["g++", *(["-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs"] if exercise else [])]

@@ -5,7 +5,7 @@
 // different banks.
 #pragma once
 #include "attention/arguments.h"
-#include "attention/decode/tile.h"
+#include "attention/decode/plan.h"
 #include "device/ptx/cp_async.cuh"
 
 namespace xgemm::attention {

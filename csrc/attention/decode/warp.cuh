@@ -5,7 +5,7 @@
 // Outputs: a lane has 4 columns, or twice 4, of all rows; at head size 64 each half of the warp takes every second key.
 #pragma once
 #include "attention/arguments.h"
-#include "attention/decode/tile.h"
+#include "attention/decode/plan.h"
 #include "attention/simt/rows.cuh"
 #include "attention/simt/softmax.cuh"
 #include "device/vector.cuh"

@@ -1,7 +1,10 @@
 #include "attention/mma/launch.h"
 
+#include <cmath>
+
 #include "attention/tiles/instances.h"
 #include "attention/tiles/problem.h"
+#include "device/numeric.cuh"
 
 namespace xgemm::attention {
 
@@ -23,9 +26,9 @@ void launch_mma(const Plan& plan, const Arguments& a, void* memory, cudaStream_t
   fill_mma_arguments(g, plan, a, memory, stream);
   g.alone = plan.alone;
   if (plan.masking != Masking::edges) g.mask_rows = own_row_masks(a, plan.packed), g.mask_vector = has_mask_vectors(a);
-  (a.dtype == DType::f16 ? launch_mma_half : launch_mma_bf16)(plan.table.data() == kMmaTiles.data(), plan.tile,
-                                                              plan.masking != Masking::edges, g,
-                                                              static_cast<unsigned>(plan.items()), stream);
+  (a.dtype == DType::f16 ? launch_mma<half> : launch_mma<bf16>)(plan.table.data() == kMmaTiles.data(), plan.tile,
+                                                                plan.masking != Masking::edges, g,
+                                                                static_cast<unsigned>(plan.items()), stream);
   if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
 }
 
@@ -40,8 +43,9 @@ void launch_mma(const SequencePlan& plan, const Arguments& a, const Sequences& s
   set_strides(g.keys, a.key), set_strides(g.values, a.value);
   const WithSequences<TileArguments> of_tiles = sequence_arguments(plan, g, sequences, memory, stream);
   g.sequences = of_tiles.sequences, g.schedule = of_tiles.schedule;
-  (a.dtype == DType::f16 ? launch_mma_sequences_half : launch_mma_sequences_bf16)(
-      plan.tiles.table.data() == kMmaTiles.data(), plan.tiles.tile, g, static_cast<unsigned>(plan.tiles.items()), stream);
+  (a.dtype == DType::f16 ? launch_mma_sequences<half>
+                         : launch_mma_sequences<bf16>)(plan.tiles.table.data() == kMmaTiles.data(), plan.tiles.tile, g,
+                                                       static_cast<unsigned>(plan.tiles.items()), stream);
   if (plan.tiles.through_memory) launch_merge(a.dtype, of_tiles, plan.merged_rows(), stream);
 }
 

@@ -42,4 +42,14 @@ void launch_mma_tile(bool few, int tile, const ArgumentsOf<MmaArguments, kMaskin
   (few ? launch_few_rows_tile<Element, kMasking> : launch_many_rows_tile<Element, kMasking>)(tile, g, ctas, stream);
 }
 
+template <class Element>
+void launch_mma(bool few, int tile, bool masked, const MmaArguments& g, unsigned ctas, cudaStream_t stream) {
+  (masked ? launch_mma_tile<Element, Masking::additive> : launch_mma_tile<Element, Masking::edges>)(few, tile, g, ctas, stream);
+}
+
+template <class Element>
+void launch_mma_sequences(bool few, int tile, const WithSequences<MmaArguments>& g, unsigned ctas, cudaStream_t stream) {
+  launch_mma_tile<Element, Masking::sequences>(few, tile, g, ctas, stream);
+}
+
 }  // namespace xgemm::attention

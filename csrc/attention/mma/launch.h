@@ -16,13 +16,10 @@ void launch_mma(const Plan& plan, const Arguments& arguments, void* memory, cuda
 void launch_mma(const SequencePlan& plan, const Arguments& arguments, const Sequences& sequences, void* memory,
                 cudaStream_t stream);
 
-/// The instantiations of kernel.cuh (`few` rows) and many_rows.cuh. `masked`: with a boolean or additive mask.
-void launch_mma_half(bool few, int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
-void launch_mma_bf16(bool few, int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
-/// The same for sequences.
-void launch_mma_sequences_half(bool few, int tile, const WithSequences<MmaArguments>& arguments, unsigned ctas,
-                               cudaStream_t stream);
-void launch_mma_sequences_bf16(bool few, int tile, const WithSequences<MmaArguments>& arguments, unsigned ctas,
-                               cudaStream_t stream);
+// The instantiations of kernel.cuh (`few` rows) and many_rows.cuh. `masked`: with a boolean or additive mask.
+template <class Element>  // in <dtype>.cu
+void launch_mma(bool few, int tile, bool masked, const MmaArguments& arguments, unsigned ctas, cudaStream_t stream);
+template <class Element>  // in sequences_<dtype>.cu
+void launch_mma_sequences(bool few, int tile, const WithSequences<MmaArguments>& arguments, unsigned ctas, cudaStream_t stream);
 
 }  // namespace xgemm::attention

@@ -1,10 +1,3 @@
-// fp64.
 #include "attention/simt/tile.cuh"
 
-namespace xgemm::attention {
-
-void launch_fp64(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream) {
-  launch_tile<true>(plan, arguments, stream);
-}
-
-}  // namespace xgemm::attention
+template void xgemm::attention::launch_simt_tile<true>(const SimtPlan&, const SimtArguments&, cudaStream_t);

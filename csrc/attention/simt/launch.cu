@@ -44,27 +44,19 @@ __global__ void __launch_bounds__(kThreads) attention_merge(const __grid_constan
   }
 }
 
-namespace {
-
-void launch(const SimtPlan& plan, SimtArguments a, void* partials, cudaStream_t stream) {
+void launch_simt(const SimtPlan& plan, SimtArguments a, void* partials, cudaStream_t stream) {
   const SimtTile& tile = plan.info();
   a.row_tiles = static_cast<std::uint32_t>(plan.row_tiles);
   a.first_split = plan.first_split, a.splits = plan.splits, a.parallel = plan.parallel;
   const std::int64_t bytes = plan.partials * a.total_rows() * tile.element_bytes();  // of a column
   char* const base = static_cast<char*>(partials);
   a.partial_output = base, a.partial_max = base + bytes * tile.head_size, a.partial_sum = base + bytes * (tile.head_size + 1);
-  (tile.fp64 ? launch_fp64 : launch_fp32)(plan, a, stream);
+  (tile.fp64 ? launch_simt_tile<true> : launch_simt_tile<false>)(plan, a, stream);
   if (!plan.parallel) return;
   constexpr std::int64_t kRows = kThreads / kWarpSize;
   const auto blocks = static_cast<unsigned>((a.total_rows() + kRows - 1) / kRows);
   const auto kernel = tile.fp64 ? attention_merge<double> : attention_merge<float>;
   kernel<<<blocks, kThreads, 0, stream>>>(a, tile.head_size);
-}
-
-}  // namespace
-
-void launch_simt(const SimtPlan& plan, const Arguments& arguments, void* partials, cudaStream_t stream) {
-  launch(plan, {arguments}, partials, stream);
 }
 
 SimtPlan plan_simt_sequences(const Arguments& a, const Sequences& s) {
@@ -73,11 +65,10 @@ SimtPlan plan_simt_sequences(const Arguments& a, const Sequences& s) {
       {.fp64 = a.dtype == DType::f64, .batches = s.count * key_heads, .rows = rows, .key_end = s.max_k, .d = a.d, .dv = a.dv});
 }
 
-void launch_simt(const SimtPlan& plan, const Arguments& arguments, const Sequences& sequences, void* partials,
-                 cudaStream_t stream) {
+SimtArguments simt_arguments(const Arguments& arguments, const Sequences& sequences) {
   SimtArguments a{arguments, sequences, {arguments.key.batch[0], arguments.value.batch[0]}};
   a.key.batch[0] = a.value.batch[0] = 0;
-  launch(plan, a, partials, stream);
+  return a;
 }
 
 }  // namespace xgemm::attention

@@ -17,15 +17,13 @@ struct SimtArguments : Arguments {
 
 /// Launches kSimtTiles[plan.tile] and, if blocks split the keys, the merge. `partials`: plan.partial_bytes() for
 /// arguments.total_rows(), uninitialised.
-void launch_simt(const SimtPlan& plan, const Arguments& arguments, void* partials, cudaStream_t stream);
+void launch_simt(const SimtPlan& plan, SimtArguments arguments, void* partials, cudaStream_t stream);
+/// The plan's tile: one in fp64 (fp64.cu), or one of the others (fp32.cu).
+template <bool kFp64>
+void launch_simt_tile(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream);
 
-// Its parts, a source file each, so that they compile in parallel.
-void launch_fp32(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream);
-void launch_fp64(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream);
-
-/// The same of sequences, with the Arguments of mma/launch.h.
+/// Of sequences, with the Arguments of mma/launch.h.
 SimtPlan plan_simt_sequences(const Arguments& arguments, const Sequences& sequences);
-void launch_simt(const SimtPlan& plan, const Arguments& arguments, const Sequences& sequences, void* partials,
-                 cudaStream_t stream);
+SimtArguments simt_arguments(const Arguments& arguments, const Sequences& sequences);
 
 }  // namespace xgemm::attention

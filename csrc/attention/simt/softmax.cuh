@@ -50,9 +50,11 @@ __device__ __forceinline__ int keys_end(const Arguments& a, int position) {
   return static_cast<int>(end < 0 ? 0 : end > a.sk ? a.sk : end);
 }
 
-/// The sink of an output row: the score of one more key, without a value.
+/// Adds the sink, if there are any, to the state of an output row, as the score of one more key without a value; returns the
+/// factor of the row's outputs.
 template <class Acc>
-__device__ __forceinline__ Acc load_sink(const Arguments& a, std::int64_t row) {
+__device__ __forceinline__ Acc finish_row(const Arguments& a, std::int64_t row, Acc& maximum, Acc& sum) {
+  if (a.sinks.data == nullptr) return 1 / sum;
   const auto head = static_cast<std::uint32_t>(row / a.sq), group = static_cast<std::uint32_t>(a.group);
   std::int64_t place = head % group * a.sinks.group;
   std::uint32_t rest = head / group;
@@ -69,14 +71,7 @@ __device__ __forceinline__ Acc load_sink(const Arguments& a, std::int64_t row) {
     load(Type<float>{});
   else
     with_element_type<Acc>(a.sinks_dtype, load);
-  return sink;
-}
-
-/// Adds the sink, if there are any, to the state of an output row; returns the factor of the row's outputs.
-template <class Acc>
-__device__ __forceinline__ Acc finish_row(const Arguments& a, std::int64_t row, Acc& maximum, Acc& sum) {
-  if (a.sinks.data == nullptr) return 1 / sum;
-  const Acc sink = load_sink<Acc>(a, row), both = fmax(maximum, sink);
+  const Acc both = fmax(maximum, sink);
   const Acc factor = rescale(maximum, both), weight = exp_of(sink - anchor(both));
   maximum = both, sum = merged(sum, factor, weight, Acc(1));
   return fma(Acc(0), weight, factor) / sum;  // as softmax: NaN if the sink is inf or NaN

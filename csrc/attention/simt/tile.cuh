@@ -98,9 +98,8 @@ __global__ void __launch_bounds__(kThreads, kSimtTiles[kIndex].blocks) attention
   }
 }
 
-/// Launches the plan's tile, one of those in fp64 or one of the others.
 template <bool kFp64>
-void launch_tile(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream) {
+void launch_simt_tile(const SimtPlan& plan, const SimtArguments& arguments, cudaStream_t stream) {
   with_index<kSimtTiles.size()>(plan.tile, [&](auto index) {
     constexpr SimtTile kTile = kSimtTiles[index];
     if constexpr (kTile.fp64 == kFp64) {

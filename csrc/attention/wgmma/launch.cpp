@@ -1,8 +1,11 @@
 #include "attention/wgmma/launch.h"
 
+#include <cmath>
+
 #include "attention/tiles/instances.h"
 #include "attention/wgmma/tiles.h"
 #include "attention/wgmma/wide.h"
+#include "device/numeric.cuh"
 #include "device/tensor_map.h"
 
 namespace xgemm::attention {
@@ -78,7 +81,7 @@ bool launch_wide(const Plan& plan, const Arguments& a, void* memory, cudaStream_
   TileArguments g{};
   if (!make_maps(g, plan, a, kSlotKeys, !latent, false)) return false;
   fill_arguments(g, plan, a, memory, stream);
-  (a.dtype == DType::f16 ? launch_wide_half : launch_wide_bf16)(latent, g, plan.ctas, stream);
+  (a.dtype == DType::f16 ? launch_wide<half> : launch_wide<bf16>)(latent, g, plan.ctas, stream);
   if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
   return true;
 }
@@ -90,7 +93,7 @@ bool launch_wgmma(const Plan& plan, const Arguments& a, void* counters, void* me
   if (plan.shares_items()) g.next_item = static_cast<unsigned*>(counters);
   Masking masking = launched_masking(plan, a);
   if (masking == Masking::additive_tma && !make_mask_map(g, plan, a)) masking = plan.masking;
-  (a.dtype == DType::f16 ? launch_wgmma_half : launch_wgmma_bf16)(plan.tile, masking, g, plan.ctas, stream);
+  (a.dtype == DType::f16 ? launch_wgmma<half> : launch_wgmma<bf16>)(plan.tile, masking, g, plan.ctas, stream);
   if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
   return true;
 }
@@ -109,8 +112,8 @@ bool launch_wgmma(const SequencePlan& plan, const Arguments& a, const Sequences&
   fill_arguments(g, plan.tiles, a, memory, stream);
   if (plan.tiles.shares_items()) g.next_item = static_cast<unsigned*>(counters);
   const WithSequences<TileArguments> all = sequence_arguments(plan, g, sequences, memory, stream);
-  (a.dtype == DType::f16 ? launch_wgmma_sequences_half : launch_wgmma_sequences_bf16)(plan.tiles.tile, all, plan.tiles.ctas,
-                                                                                      stream);
+  (a.dtype == DType::f16 ? launch_wgmma_sequences<half> : launch_wgmma_sequences<bf16>)(plan.tiles.tile, all, plan.tiles.ctas,
+                                                                                        stream);
   return true;
 }
 

@@ -18,7 +18,7 @@ void launch_tile(int tile, const ArgumentsOf<TileArguments, kMasking>& g, int ct
 }
 
 template <class Element>
-void launch_tile(int tile, Masking masking, const TileArguments& g, int ctas, cudaStream_t stream) {
+void launch_wgmma(int tile, Masking masking, const TileArguments& g, int ctas, cudaStream_t stream) {
   switch (masking) {
     case Masking::edges: return launch_tile<Element, Masking::edges>(tile, g, ctas, stream);
     case Masking::boolean: return launch_tile<Element, Masking::boolean>(tile, g, ctas, stream);
@@ -26,6 +26,11 @@ void launch_tile(int tile, Masking masking, const TileArguments& g, int ctas, cu
     case Masking::additive_tma: return launch_tile<Element, Masking::additive_tma>(tile, g, ctas, stream);
     case Masking::sequences: return;  // other arguments
   }
+}
+
+template <class Element>
+void launch_wgmma_sequences(int tile, const WithSequences<TileArguments>& g, int ctas, cudaStream_t stream) {
+  launch_tile<Element, Masking::sequences>(tile, g, ctas, stream);
 }
 
 }  // namespace xgemm::attention

@@ -13,17 +13,17 @@ Masking launched_masking(const Plan& plan, const Arguments& arguments);
 /// no tensor maps: nothing was launched.
 bool launch_wgmma(const Plan& plan, const Arguments& arguments, void* counters, void* memory, cudaStream_t stream);
 
-/// The same for wide.cu; `plan` as plan_wide() made it.
-bool launch_wide(const Plan& plan, const Arguments& arguments, void* memory, cudaStream_t stream);
 /// The same of sequences, with Arguments as in mma/launch.h; nothing if keys lie in pages of a table.
 std::optional<SequencePlan> plan_wgmma_sequences(Problem problem, const Sequences& sequences);
 bool launch_wgmma(const SequencePlan& plan, const Arguments& arguments, const Sequences& sequences, void* counters, void* memory,
                   cudaStream_t stream);
+/// The same for wide.cu; `plan` as plan_wide() made it.
+bool launch_wide(const Plan& plan, const Arguments& arguments, void* memory, cudaStream_t stream);
 
-/// The instantiations of kernel.cuh, one source file per dtype so that they compile in parallel.
-void launch_wgmma_half(int tile, Masking masking, const TileArguments& arguments, int ctas, cudaStream_t stream);
-void launch_wgmma_bf16(int tile, Masking masking, const TileArguments& arguments, int ctas, cudaStream_t stream);
-void launch_wgmma_sequences_half(int tile, const WithSequences<TileArguments>& arguments, int ctas, cudaStream_t stream);
-void launch_wgmma_sequences_bf16(int tile, const WithSequences<TileArguments>& arguments, int ctas, cudaStream_t stream);
+// The instantiations of kernel.cuh, in a source file each so that they compile in parallel.
+template <class Element>  // in <dtype>.cu
+void launch_wgmma(int tile, Masking masking, const TileArguments& arguments, int ctas, cudaStream_t stream);
+template <class Element>  // in sequences_<dtype>.cu
+void launch_wgmma_sequences(int tile, const WithSequences<TileArguments>& arguments, int ctas, cudaStream_t stream);
 
 }  // namespace xgemm::attention

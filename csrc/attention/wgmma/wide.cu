@@ -306,10 +306,8 @@ __global__ void __launch_bounds__(kWideThreads, 1) attention_wide(const __grid_c
 #endif
 }
 
-namespace {
-
 template <class Element>
-void launch(bool latent, const TileArguments& g, int ctas, cudaStream_t stream) {
+void launch_wide(bool latent, const TileArguments& g, int ctas, cudaStream_t stream) {
   const Grid grid{.blocks = static_cast<unsigned>(ctas), .threads = kWideThreads, .early = true};
   if (latent)
     enqueue_with_shared<attention_wide<Element, true>, kWideBytes>(grid, stream, g);
@@ -317,13 +315,7 @@ void launch(bool latent, const TileArguments& g, int ctas, cudaStream_t stream) 
     enqueue_with_shared<attention_wide<Element, false>, kWideBytes>(grid, stream, g);
 }
 
-}  // namespace
-
-void launch_wide_half(bool latent, const TileArguments& g, int ctas, cudaStream_t stream) {
-  launch<half>(latent, g, ctas, stream);
-}
-void launch_wide_bf16(bool latent, const TileArguments& g, int ctas, cudaStream_t stream) {
-  launch<bf16>(latent, g, ctas, stream);
-}
+template void launch_wide<half>(bool, const TileArguments&, int, cudaStream_t);
+template void launch_wide<bf16>(bool, const TileArguments&, int, cudaStream_t);
 
 }  // namespace xgemm::attention

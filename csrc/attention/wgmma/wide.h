@@ -34,7 +34,7 @@ inline std::optional<Plan> plan_wide(Problem problem, bool latent) {
   return plan_tiles(problem);
 }
 
-void launch_wide_half(bool latent, const TileArguments& arguments, int ctas, cudaStream_t stream);
-void launch_wide_bf16(bool latent, const TileArguments& arguments, int ctas, cudaStream_t stream);
+template <class Element>
+void launch_wide(bool latent, const TileArguments& arguments, int ctas, cudaStream_t stream);
 
 }  // namespace xgemm::attention

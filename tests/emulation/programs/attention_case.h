@@ -4,9 +4,13 @@
 #include <iostream>
 #include <random>
 
-#include "attention/arguments.h"
-#include "attention/mma/arguments.h"
+#include "attention/mma/launch.h"
+#include "attention/simt/launch.h"
+#include "attention/tiles/instances.h"
+#include "attention/wgmma/launch.h"
+#include "attention/wgmma/wide.h"
 #include "check.h"
+#include "device/numeric.cuh"
 
 namespace xgemm::attention {
 
@@ -95,18 +99,34 @@ void check_last_batch(const auto& c, const Arguments& a, const Buffer<T>& output
           "equal bits of the last batch alone");
 }
 
-// Launches that no case makes, for programs that do not link them: the host code of a family refers to all of its kernels.
-[[gnu::weak]] void launch_sequence_list(const WithSequences<TileArguments>&, SequenceItem*, cudaStream_t) { std::abort(); }
-[[gnu::weak]] void launch_merge(DType, const WithSequences<TileArguments>&, std::int64_t, cudaStream_t) { std::abort(); }
-[[gnu::weak]] void launch_mma_sequences_half(bool, int, const WithSequences<MmaArguments>&, unsigned, cudaStream_t) {
-  std::abort();
-}
-[[gnu::weak]] void launch_mma_sequences_bf16(bool, int, const WithSequences<MmaArguments>&, unsigned, cudaStream_t) {
-  std::abort();
-}
-[[gnu::weak]] void launch_wgmma_sequences_half(int, const WithSequences<TileArguments>&, int, cudaStream_t) { std::abort(); }
-[[gnu::weak]] void launch_wgmma_sequences_bf16(int, const WithSequences<TileArguments>&, int, cudaStream_t) { std::abort(); }
-[[gnu::weak]] void launch_wide_half(bool, const TileArguments&, int, cudaStream_t) { std::abort(); }
-[[gnu::weak]] void launch_wide_bf16(bool, const TileArguments&, int, cudaStream_t) { std::abort(); }
+// Launches that no case of a program makes, which does not link them: the host code of a family refers to all of its kernels.
+#define NOT_LINKED(function, ...) \
+  [[gnu::weak]] void function(__VA_ARGS__) { std::abort(); }
+NOT_LINKED(launch_sequence_list, const WithSequences<TileArguments>&, SequenceItem*, cudaStream_t)
+NOT_LINKED(launch_merge, DType, const TileArguments&, std::int64_t, cudaStream_t)
+NOT_LINKED(launch_merge, DType, const WithSequences<TileArguments>&, std::int64_t, cudaStream_t)
+template <>
+NOT_LINKED(launch_simt_tile<true>, const SimtPlan&, const SimtArguments&, cudaStream_t)
+template <>
+NOT_LINKED(launch_mma<half>, bool, int, bool, const MmaArguments&, unsigned, cudaStream_t)
+template <>
+NOT_LINKED(launch_mma_sequences<half>, bool, int, const WithSequences<MmaArguments>&, unsigned, cudaStream_t)
+template <>
+NOT_LINKED(launch_wgmma<half>, int, Masking, const TileArguments&, int, cudaStream_t)
+template <>
+NOT_LINKED(launch_wgmma_sequences<half>, int, const WithSequences<TileArguments>&, int, cudaStream_t)
+template <>
+NOT_LINKED(launch_wide<half>, bool, const TileArguments&, int, cudaStream_t)
+template <>
+NOT_LINKED(launch_mma<bf16>, bool, int, bool, const MmaArguments&, unsigned, cudaStream_t)
+template <>
+NOT_LINKED(launch_mma_sequences<bf16>, bool, int, const WithSequences<MmaArguments>&, unsigned, cudaStream_t)
+template <>
+NOT_LINKED(launch_wgmma<bf16>, int, Masking, const TileArguments&, int, cudaStream_t)
+template <>
+NOT_LINKED(launch_wgmma_sequences<bf16>, int, const WithSequences<TileArguments>&, int, cudaStream_t)
+template <>
+NOT_LINKED(launch_wide<bf16>, bool, const TileArguments&, int, cudaStream_t)
+#undef NOT_LINKED
 
 }  // namespace xgemm::attention

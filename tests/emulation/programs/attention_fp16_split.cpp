@@ -10,19 +10,10 @@
 // operands and weights rounded to TF32. The last outer batch alone, with another seed and number of SMs, must give the same
 // bits.
 #include "attention/fp16_split/launch.h"
-#include "attention/simt/launch.h"
-#include "attention/tiles/instances.h"
-#include "device/numeric.cuh"
 #include "programs/attention_case.h"
 
 using namespace xgemm;
 using namespace xgemm::attention;
-
-// Kernels that are not reached from here.
-namespace xgemm::attention {
-void launch_merge(DType, const TileArguments&, std::int64_t, cudaStream_t) { std::abort(); }
-void launch_fp64(const SimtPlan&, const SimtArguments&, cudaStream_t) { std::abort(); }
-}  // namespace xgemm::attention
 
 namespace {
 
@@ -112,7 +103,7 @@ void check(const SplitCase& c) {
                                      .dv = c.dv,
                                      .sm_count = sm_count});
     Buffer<unsigned char> partials(place(rest.partial_bytes(arguments.total_rows())));
-    launch_simt(rest, arguments, partials.data(), nullptr);
+    launch_simt(rest, {arguments}, partials.data(), nullptr);
     return *plan;
   };
 

@@ -138,7 +138,7 @@ Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, co
 #ifdef FAMILY_SIMT
   const SimtPlan plan = plan_simt_sequences(a, s);
   Buffer<unsigned char> memory(place(plan.partial_bytes(a.total_rows())), 0xff);
-  launch_simt(plan, a, s, memory.data(), nullptr);
+  launch_simt(plan, simt_arguments(a, s), memory.data(), nullptr);
   r.tile = "simt " + std::to_string(plan.tile);
 #else
   Problem problem = sequence_problem(tile_problem(a), s);
@@ -317,16 +317,5 @@ int main() {
     failed += run_checks([&] { check(c); });
   return failed;
 }
-
-// The other dtype runs the same code; dense calls are not made.
-namespace xgemm::attention {
-#ifdef FAMILY_WGMMA
-void launch_wgmma_half(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
-void launch_wgmma_bf16(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
-#elif !defined FAMILY_SIMT
-void launch_mma_half(bool, int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
-void launch_mma_bf16(bool, int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
-#endif
-}  // namespace xgemm::attention
 
 extern "C" cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) { return cudaSuccess; }

@@ -239,15 +239,3 @@ void check(Case c) {
 }  // namespace
 
 int main() { return check_cases(check); }
-
-// The other dtype runs the same code.
-namespace xgemm::attention {
-#ifdef FAMILY_MMA
-void launch_mma_bf16(bool, int, bool, const MmaArguments&, unsigned, cudaStream_t) { std::abort(); }
-#else
-void launch_wgmma_half(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
-#ifdef WIDE
-void launch_wgmma_bf16(int, Masking, const TileArguments&, int, cudaStream_t) { std::abort(); }
-#endif
-#endif
-}  // namespace xgemm::attention
