@@ -356,7 +356,9 @@ def test_attention(backend: SDPBackend, dtype: torch.dtype, kind: str, sizes: tu
     exact = gradients(lambda q, k, v: attention(q, k, v, SDPBackend.MATH), [x.double() for x in arguments])
     for x, y, z in zip(ours, torchs, exact, strict=True):
         assert (x.dtype, x.shape, x.stride()) == (y.dtype, y.shape, y.stride())
-        bound = 2 * (y.double() - z).abs().max() + 4 * torch.finfo(dtype).eps * z.abs().max()
+        # In float32 torch computes the scores twice: what it makes wrong cancels, what ours does not.
+        factor, ulps = (4, 64) if dtype is torch.float32 else (2, 4)
+        bound = factor * (y.double() - z).abs().max() + ulps * torch.finfo(dtype).eps * z.abs().max()
         assert (x.double() - z).abs().nan_to_num(1e30).max() <= bound
 
 
@@ -367,18 +369,13 @@ def backward_inputs(kind: str, sizes: tuple[int, ...]) -> tuple[list[Tensor], Te
     rows = [inputs(device, batch, n, heads, size).transpose(1, 2) for n in (queries, keys, keys, queries)]
     if kind == "integers":
         rows = [x.mul(1.5).round() for x in rows]
-    elif kind == "decades":  # a scale for each row
-        rows = [
-            x * 10 ** inputs(device, batch, 1, x.shape[2], 1).mul(spread)
-            for x, spread in zip(rows, (0.5, 0.5, 2, 4), strict=True)
-        ]
+    elif kind == "decades":  # a scale for each row; small scores, whose errors do not hide those of scales
+        exponents = [inputs(device, batch, 1, x.shape[2], 1) for x in rows]
+        spreads = (-exponents[0].abs(), -exponents[1].abs(), 2 * exponents[2], 4 * exponents[3])
+        rows = [x * 10**spread for x, spread in zip(rows, spreads, strict=True)]
     elif kind == "other strides":
-        rows[0], rows[1], rows[3] = (
-            rows[0].contiguous(),
-            rows[1].mT.contiguous().mT,
-            rows[3][:, :1].expand(rows[3].shape),
-        )
-        rows[2] = torch.nn.functional.pad(rows[2], (1, 0))[..., 1:]
+        rows[0], rows[1] = rows[0].contiguous(), rows[1].mT.contiguous().mT
+        rows[2], rows[3] = torch.nn.functional.pad(rows[2], (1, 0))[..., 1:], rows[3][:, :1].expand(rows[3].shape)
     return rows[:3], rows[3]
 
 
@@ -437,7 +434,12 @@ def test_attention_backward(sizes: tuple[int, ...], causal: bool, kind: str) -> 
 @on_hopper
 def test_attention_backward_goes_to_torch() -> None:
     """Of wide heads, with dropout, and for the gradient of a bias."""
-    for size, bias, dropout in [(160, None, 0.0), (64, None, 0.3), (64, "float", 0.0)]:
+    option = "torch: an argument that xgemm does not take"
+    for size, bias, dropout, why in [
+        (160, None, 0.0, "torch: shapes"),
+        (64, None, 0.3, option),
+        (64, "float", 0.0, option),
+    ]:
         (q, k, v), grad = backward_inputs("normal", (1, 2, 16, 24, size))
         mask = attention_mask(bias, (1, 2, 16, 24), q.dtype, q.device)
         out, lse, *state = aten._scaled_dot_product_efficient_attention(q, k, v, mask, True, dropout)
@@ -445,7 +447,7 @@ def test_attention_backward_goes_to_torch() -> None:
             getattr(aten, BACKWARD)(
                 grad, q, k, v, mask, out, lse, *state, dropout, [True, True, True, bias is not None]
             )
-        assert served(handle, BACKWARD) == 0 and sum(handle.calls.values()) == 1, handle
+        assert [by for name, by in handle.calls if name == BACKWARD] == [why], handle
 
 
 @on_hopper

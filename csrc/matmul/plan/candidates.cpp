@@ -156,7 +156,9 @@ std::optional<SlicedPlan> offer_sliced(const Question& q) {
   const Problem& p = q.p;
   Least<SlicedPlan> least;
   each_tile<std::size_t>(kSlicedTiles, q.forced, [&](std::size_t row, TileInfo t) {
+    constexpr std::int64_t kLongestApart = 2048;  // beyond, eight warps that share a tile's k are faster
     const bool apart = row >= kSlicedTiles.size() / 2;
+    if (apart && p.k > kLongestApart && !names_a_tile(q.forced)) return;
     t.slow_down(has_quads_by_size(p) ? 1 : kSlicedElements);
     for (std::int64_t splits = 1; splits <= (apart ? 1 : kSlicedMaxSplits); ++splits) {
       if (splits > 1 && ceil_div(p.k, kSlicedDepth) < kSlicedWarps * splits) break;
