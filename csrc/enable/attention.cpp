@@ -57,8 +57,8 @@ FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& 
 }
 
 Gradients efficient_attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
-                                       const std::optional<Tensor>& bias, const Tensor& out, const Tensor& lse, bool causal,
-                                       std::optional<double> scale) {
+                                       const std::optional<Tensor>& bias, const Tensor& out, const Tensor& lse,
+                                       [[maybe_unused]] bool causal, [[maybe_unused]] std::optional<double> scale) {
   constexpr Op op = "_scaled_dot_product_efficient_attention_backward"_op;
   if (serving) return {};
   for (const Tensor* t : {&grad, &q, &k, &v, &out, &lse, bias ? &*bias : &q})
