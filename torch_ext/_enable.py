@@ -228,15 +228,17 @@ def _attention(name: str, before: Callable) -> Callable:
     return kernel
 
 
+_sdpa_of_torch = torch.ops.aten.scaled_dot_product_attention.default.decompose  # it chooses the backend
+
+
 def _attention_of_groups(query, key, value, *args, enable_gqa=False, **kwargs):
     """SDPA. No fused backend of torch takes grouped heads in float32, so that it stores all scores."""
-    sdpa = torch.ops.aten.scaled_dot_product_attention.default.decompose
     if not (enable_gqa and _is_grouped(query, key, value) and _ops.is_ours(GROUPED, query)):
-        return sdpa(query, key, value, *args, enable_gqa=enable_gqa, **kwargs)
+        return _sdpa_of_torch(query, key, value, *args, enable_gqa=enable_gqa, **kwargs)
     queries = query.size(1) // key.size(1)
     key, value = (x[:, :, None].expand(-1, -1, queries, -1, -1).flatten(1, 2) for x in (key, value))
     _ops.count(GROUPED, True)
-    return sdpa(query, key, value, *args, **kwargs).contiguous()  # as torch's product
+    return _sdpa_of_torch(query, key, value, *args, **kwargs).contiguous()  # as torch's product
 
 
 def _is_grouped(query: Tensor, key: Tensor, value: Tensor) -> bool:

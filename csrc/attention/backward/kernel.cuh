@@ -80,14 +80,13 @@ struct GradientWarp {
   static __device__ __forceinline__ int lane() { return thread_index() % 32; }
   static __device__ __forceinline__ int own_row(int h) { return thread_index() / 32 * 16 + lane() / 4 + 8 * h; }
   __device__ __forceinline__ int own_rows() const { return kKeys ? g.sk : g.sq; }
-  __device__ __forceinline__ int key_tiles() const { return (g.sk + T::kOwn - 1) / T::kOwn; }
 
   // Read again where they are needed: there are no registers for them in the loop.
   /// The CTA's first own row; under a causal limit those with the most work first.
   __device__ __forceinline__ int first() const {
     int tile;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(tile));
-    if (kGradient == Gradient::value) tile -= key_tiles();
+    if (kGradient == Gradient::value) tile -= blocks_of_rows(g.sk, T::kOwn);
     return (kKeys ? tile : static_cast<int>(gridDim.x) - 1 - tile) * T::kOwn;
   }
   /// Of the other rows: those that the CTA's see, or that see them.
@@ -199,7 +198,7 @@ struct GradientWarp {
   __device__ __forceinline__ void run() {
     const GradientRows<T>* const blocks = blocks_of<T>(g, blockIdx.z, blockIdx.y, !kKeys);
     if (threadIdx.x == 0) {
-      const int own = min(T::kOwn / kRows, gradient_blocks<T>(own_rows()) - first() / kRows),
+      const int own = min(T::kOwn / kRows, blocks_of_rows(own_rows(), T::kRows) - first() / kRows),
                 bytes = own * sizeof(GradientRows<T>);
       ptx::barrier_arrive_expect(&memory.full[1], bytes);
       ptx::bulk_load(memory.own, blocks_of<T>(g, blockIdx.z, blockIdx.y, kKeys) + first() / kRows, bytes, &memory.full[1]);
@@ -263,7 +262,7 @@ __global__ void __launch_bounds__(T::kThreads, 2) attention_gradients(const __gr
   }
   __syncthreads();
   ptx::grid_wait();
-  const int tiles = (g.sk + T::kOwn - 1) / T::kOwn, tile = static_cast<int>(blockIdx.x);
+  const int tiles = blocks_of_rows(g.sk, T::kOwn), tile = static_cast<int>(blockIdx.x);
   if (tile < tiles)
     GradientWarp<T, T::kTogether ? Gradient::key_and_value : Gradient::key>{g, memory}.run();
   else if (!T::kTogether && tile < 2 * tiles)

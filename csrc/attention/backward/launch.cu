@@ -7,7 +7,7 @@ namespace {
 template <class T>
 void launch_tiles(const GradientArguments& g, cudaStream_t stream) {
   const auto grid = [&](int rows, int of_keys) {
-    const int blocks = (g.sq + rows - 1) / rows + of_keys * ((g.sk + rows - 1) / rows);
+    const int blocks = blocks_of_rows(g.sq, rows) + of_keys * blocks_of_rows(g.sk, rows);
     return Grid{.blocks = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(g.heads), static_cast<unsigned>(g.batch)),
                 .threads = T::kThreads,
                 .early = true};
@@ -23,7 +23,7 @@ using Wide = GradientTile<kWidestGradientHead>;
 
 std::size_t gradient_bytes(const GradientArguments& g) {
   const auto bytes = [&]<class T>(T) {
-    return sizeof(GradientRows<T>) * static_cast<std::size_t>(gradient_blocks<T>(g.sq) + gradient_blocks<T>(g.sk));
+    return sizeof(GradientRows<T>) * static_cast<std::size_t>(blocks_of_rows(g.sq, T::kRows) + blocks_of_rows(g.sk, T::kRows));
   };
   return static_cast<std::size_t>(g.batch) * static_cast<std::size_t>(g.heads) * (g.d <= 64 ? bytes(Narrow()) : bytes(Wide()));
 }

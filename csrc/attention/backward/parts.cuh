@@ -39,17 +39,14 @@ struct RowScale {
 };
 __device__ __forceinline__ float larger_magnitude(float a, float b) { return fmaxf(fabsf(a), fabsf(b)); }
 
-/// Blocks of so many rows.
-template <class T>
-__host__ __device__ constexpr int gradient_blocks(int rows) {
-  return (rows + T::kRows - 1) / T::kRows;
-}
+/// In 32 bits, for kernels too: so many rows in blocks or tiles of `size`.
+__host__ __device__ constexpr int blocks_of_rows(int rows, int size) { return (rows + size - 1) / size; }
 /// Blocks of a head's queries, then of its keys, begin here.
 template <class T>
 __device__ __forceinline__ GradientRows<T>* blocks_of(const GradientArguments& g, std::int64_t batch, std::int64_t head,
                                                       bool keys) {
-  const int queries = gradient_blocks<T>(g.sq);
-  return static_cast<GradientRows<T>*>(g.parts) + (batch * g.heads + head) * (queries + gradient_blocks<T>(g.sk)) +
+  const int queries = blocks_of_rows(g.sq, T::kRows);
+  return static_cast<GradientRows<T>*>(g.parts) + (batch * g.heads + head) * (queries + blocks_of_rows(g.sk, T::kRows)) +
          (keys ? queries : 0);
 }
 
@@ -58,7 +55,7 @@ template <class T>
 __global__ void __launch_bounds__(T::kThreads) split_for_gradients(const __grid_constant__ GradientArguments g) {
   constexpr int kLanes = T::kColumns / 4;  // threads of a row
   using Words = Vector<std::uint32_t, 2>;
-  const int queries = gradient_blocks<T>(g.sq), index = static_cast<int>(blockIdx.x);
+  const int queries = blocks_of_rows(g.sq, T::kRows), index = static_cast<int>(blockIdx.x);
   const bool keys = index >= queries;
   const int block = keys ? index - queries : index, rows = keys ? g.sk : g.sq;
   const std::int64_t batch = blockIdx.z, head = blockIdx.y;

@@ -107,26 +107,17 @@ NOT_LINKED(launch_merge, DType, const TileArguments&, std::int64_t, cudaStream_t
 NOT_LINKED(launch_merge, DType, const WithSequences<TileArguments>&, std::int64_t, cudaStream_t)
 template <>
 NOT_LINKED(launch_simt_tile<true>, const SimtPlan&, const SimtArguments&, cudaStream_t)
-template <>
-NOT_LINKED(launch_mma<half>, bool, int, bool, const MmaArguments&, unsigned, cudaStream_t)
-template <>
-NOT_LINKED(launch_mma_sequences<half>, bool, int, const WithSequences<MmaArguments>&, unsigned, cudaStream_t)
-template <>
-NOT_LINKED(launch_wgmma<half>, int, Masking, const TileArguments&, int, cudaStream_t)
-template <>
-NOT_LINKED(launch_wgmma_sequences<half>, int, const WithSequences<TileArguments>&, int, cudaStream_t)
-template <>
-NOT_LINKED(launch_wide<half>, bool, const TileArguments&, int, cudaStream_t)
-template <>
-NOT_LINKED(launch_mma<bf16>, bool, int, bool, const MmaArguments&, unsigned, cudaStream_t)
-template <>
-NOT_LINKED(launch_mma_sequences<bf16>, bool, int, const WithSequences<MmaArguments>&, unsigned, cudaStream_t)
-template <>
-NOT_LINKED(launch_wgmma<bf16>, int, Masking, const TileArguments&, int, cudaStream_t)
-template <>
-NOT_LINKED(launch_wgmma_sequences<bf16>, int, const WithSequences<TileArguments>&, int, cudaStream_t)
-template <>
-NOT_LINKED(launch_wide<bf16>, bool, const TileArguments&, int, cudaStream_t)
+#define NOT_LINKED_BY_DTYPE(function, ...) \
+  template <>                              \
+  NOT_LINKED(function<half>, __VA_ARGS__)  \
+  template <>                              \
+  NOT_LINKED(function<bf16>, __VA_ARGS__)
+NOT_LINKED_BY_DTYPE(launch_mma, bool, int, bool, const MmaArguments&, unsigned, cudaStream_t);
+NOT_LINKED_BY_DTYPE(launch_mma_sequences, bool, int, const WithSequences<MmaArguments>&, unsigned, cudaStream_t);
+NOT_LINKED_BY_DTYPE(launch_wgmma, int, Masking, const TileArguments&, int, cudaStream_t);
+NOT_LINKED_BY_DTYPE(launch_wgmma_sequences, int, const WithSequences<TileArguments>&, int, cudaStream_t);
+NOT_LINKED_BY_DTYPE(launch_wide, bool, const TileArguments&, int, cudaStream_t);
+#undef NOT_LINKED_BY_DTYPE
 #undef NOT_LINKED
 
 }  // namespace xgemm::attention
