@@ -1,5 +1,7 @@
-"""csrc/attention/fp16_split, fp32 attention on Hopper's tensor cores: in the emulator, and on a GPU."""
+"""csrc/attention/fp16_split, fp32 attention on tensor cores: in the emulator, and on a GPU."""
 
+import dataclasses
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -15,7 +17,7 @@ import torch_ext
 
 FOLDER = CSRC / "attention"
 SOURCES = [
-    *(FOLDER / "fp16_split" / name for name in ("launch.cpp", "kernel.cu", "merge.cu")),
+    *(FOLDER / "fp16_split" / name for name in ("launch.cpp", "kernel.cu", "mma_kernel.cu", "split.cu", "merge.cu")),
     *(FOLDER / "tiles" / name for name in ("problem.cpp", "plan.cpp", "mask_tiles.cu")),
     *(FOLDER / "simt" / name for name in ("plan.cpp", "launch.cu", "fp32.cu")),
 ]
@@ -45,6 +47,7 @@ class Case:
     data: int = NORMAL
     special: int = 0
     parts: int = 2
+    portable: int = 0
 
 
 @dataclass
@@ -148,20 +151,42 @@ def test_keys_in_splits(attend: Callable[[list[Case]], list[Served]]) -> None:
     assert all(served.splits > 1 for served in attend(cases))
 
 
+def test_by_mma_sync(attend: Callable[[list[Case]], list[Served]]) -> None:
+    """Every instantiation, splits, a tile's edges, and the heads that are left to CUDA cores."""
+    sizes = [(64, 64, 130, 150), (17, 33, 65, 300), (128, 128, 65, 300), (100, 72, 130, 150)]
+    cases = [
+        Case(seed, 3, 1 + seed % 2, 2, 1 + seed % 3, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
+        for seed, ((d, dv, sq, sk), mask) in enumerate(itertools.product(sizes, (0, 1, 2)))
+    ]
+    cases += [Case(seed=d, d=d, dv=d, sq=191, sk=257, causal=1, shift=66, group=2) for d in (64, 128)]
+    cases += [Case(mask=2, rows=1, special=LOWEST_MASK), Case(sq=70, sk=1), Case(sq=70, sk=4200, d=128, sm_count=132)]
+    cases += [Case(seed=s, outer=2, group=2, sq=150, bshd=1, special=s) for s in (NAN_KEY, INF_SCORE, INF_VALUE)]
+    served = attend([dataclasses.replace(case, portable=1) for case in cases])
+    assert [s.tile for s in served[:12]] == [0] * 6 + [1, 2, 2] * 2
+    assert max(s.error for s, case in zip(served, cases, strict=True) if case.d >= 64 and case.sk > 1) < 1, served
+    assert served[-4].splits > 1
+    assert [s.failed for s in served] == [0] * (len(served) - 3) + [1] * 3
+
+
 @on_hopper
 @pytest.mark.sanitize
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("plan", ["", "mma"])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": torch.bool}, {"attn_mask": torch.float32}])
 @pytest.mark.parametrize("d", [64, 128, 256])
-def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch, d: int, causal: bool) -> None:
+def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch, d: int, options: dict, plan: str) -> None:
     """As accurate as the kernel on CUDA cores, which computes only the head with a NaN."""
     q, k, v = (torch.randn(2, 2, 300, d, device="cuda") for _ in range(3))
     k[1, 1, 100, 3] = math.nan
+    if dtype := options.get("attn_mask"):
+        seen = torch.rand(2, 1, 300, 300, device="cuda") < 0.7
+        options = {"attn_mask": seen if dtype is torch.bool else torch.where(seen, 0.5, -math.inf)}
     monkeypatch.setenv("XGEMM_ATTENTION_PLAN", "simt")
-    plain = torch_ext.attention(q, k, v, is_causal=causal)
-    monkeypatch.delenv("XGEMM_ATTENTION_PLAN")
-    parts = torch_ext.attention(q, k, v, is_causal=causal)
+    plain = torch_ext.attention(q, k, v, **options)
+    monkeypatch.setenv("XGEMM_ATTENTION_PLAN", plan)
+    parts = torch_ext.attention(q, k, v, **options)
     assert torch.equal(parts[1, 1].nan_to_num(7), plain[1, 1].nan_to_num(7))
-    expected = Reference(q, k, v, is_causal=causal).output.flatten(0, 1)[:3]
+    assert (plan == "mma" and d == 256) == torch.equal(parts.nan_to_num(7), plain.nan_to_num(7))
+    expected = Reference(q, k, v, **options).output.flatten(0, 1)[:3]
     errors = [(y.flatten(0, 1)[:3].double() - expected).norm() for y in (parts, plain)]
     assert 0 < errors[0] < 1.1 * errors[1]
 

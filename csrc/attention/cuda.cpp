@@ -14,6 +14,7 @@
 #include "attention/wgmma/tiles.h"
 #include "attention/wgmma/wide.h"
 #include "device/integer.h"
+#include "matmul/plan/machine.h"
 
 namespace xgemm::attention {
 namespace {
@@ -64,12 +65,13 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const Fa
 
 /// fp32 by fp16 parts. Returns Arguments::failed; null if the tensor-core kernel does not take the call. `memory` must live
 /// until the kernel on CUDA cores is launched.
-const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, Precision precision, const TensorView& like,
-                                  std::optional<Tensor>& memory) {
+const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, bool by_wgmma, Precision precision,
+                                  const TensorView& like, std::optional<Tensor>& memory) {
   constexpr int kFewestKeys = 64;  // for fewer, the parts' 22 bits show in sums of one or two values, and nothing is gained
   if (k.sk < kFewestKeys) return nullptr;
-  const int parts = precision == Precision::highest ? 2 : 1;
-  const std::optional<SplitPlan> plan = plan_fp16_split(k, scope.properties().sm_count, parts);
+  const DeviceProperties& gpu = scope.properties();
+  const std::optional<SplitPlan> plan = by_wgmma ? plan_fp16_split(k, gpu.sm_count, precision == Precision::highest ? 2 : 1)
+                                                 : plan_split_mma(k, gpu.sm_count, static_cast<std::int64_t>(gpu.smem_per_block));
   if (!plan) return nullptr;
   memory = workspace(static_cast<std::size_t>(plan->bytes), like);
   return launch_fp16_split(*plan, k, memory->data_ptr(), scope.stream());
@@ -281,10 +283,11 @@ Result attention_cuda(const Call& a, bool want_lse) {
   Arguments& k = call.arguments;
   CudaCores cuda(a, call, scope.properties(), families.decode);
   // Whether the fp16 parts can represent a key head depends on all of its rows.
-  const bool fp16_split = families.wgmma && single && a.precision != Precision::ieee && !batch_invariant() && !cuda.decodes();
+  const bool gains = families.wgmma || (families.mma && matmul::splits_gain(matmul::machine_of(scope.properties()), 2));
+  const bool fp16_split = gains && single && a.precision != Precision::ieee && !batch_invariant() && !cuda.decodes();
   each_launch(a, call, r, [&] {
     std::optional<Tensor> parts;
-    k.failed = fp16_split ? launch_fp16_split(scope, k, a.precision, a.query, parts) : nullptr;
+    k.failed = fp16_split ? launch_fp16_split(scope, k, families.wgmma, a.precision, a.query, parts) : nullptr;
     if (!tensor_cores || !launch_on_tensor_cores(scope, k, families)) cuda.launch(k, a.query, scope.stream());
     scope.check_launch();
   });

@@ -13,8 +13,8 @@
 //   Floor      42 Sq Sk D flop of fp16, half of it under a causal limit, of mma.sync's 620 TFLOP/s; 2 Sq Sk exponentials.
 #pragma once
 #include "attention/backward/parts.cuh"
+#include "attention/fp16_split/part_sums.cuh"
 #include "device/ptx/bulk_copy.cuh"
-#include "device/ptx/mma.cuh"
 
 namespace xgemm::attention {
 
@@ -23,20 +23,6 @@ template <class T>
 struct GradientMemory {
   GradientRows<T> own[T::kOwn / T::kRows], others[2];
   ptx::Barrier full[2];
-};
-
-/// A product of two parts each, 16 by 16: three products, the small ones by themselves.
-struct PartSums {
-  float large[2][4] = {}, small[2][4] = {};
-  __device__ __forceinline__ void add(const std::uint32_t (&a)[2][4], const std::uint32_t (&b)[2][4]) {
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      ptx::mma<half>(small[j], a[1], b[0][2 * j], b[0][2 * j + 1]);
-      ptx::mma<half>(small[j], a[0], b[1][2 * j], b[1][2 * j + 1]);
-      ptx::mma<half>(large[j], a[0], b[0][2 * j], b[0][2 * j + 1]);
-    }
-  }
-  __device__ __forceinline__ float operator[](int i) const { return large[i / 4][i % 4] + small[i / 4][i % 4]; }
 };
 
 /// Two parts of C fragments of 16 rows by kCount, as A fragments.
@@ -173,23 +159,12 @@ struct GradientWarp {
     const WeightParts<kRows> a(weights);
 #pragma unroll
     for (int pair = 0; pair < kSteps; ++pair) {
-      std::uint32_t b[kRows / 16][2][4];
-      float sums[2][4] = {};  // the small products first
-#pragma unroll
-      for (int step = 0; step < kRows / 16; ++step) {
+      float sums[2][4] = {};
+      multiply_parts(sums, a.of_step, [&](std::uint32_t(&b)[2][4], int step) {
 #pragma unroll
         for (int part = 0; part < 2; ++part)
-          ptx::ldmatrix_transposed(b[step][part], others.part[operand][part] + step * 16 * kRowBytes + reader.at(pair));
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          ptx::mma<half>(sums[j], a.of_step[step][1], b[step][0][2 * j], b[step][0][2 * j + 1]);
-          ptx::mma<half>(sums[j], a.of_step[step][0], b[step][1][2 * j], b[step][1][2 * j + 1]);
-        }
-      }
-#pragma unroll
-      for (int step = 0; step < kRows / 16; ++step)
-#pragma unroll
-        for (int j = 0; j < 2; ++j) ptx::mma<half>(sums[j], a.of_step[step][0], b[step][0][2 * j], b[step][0][2 * j + 1]);
+          ptx::ldmatrix_transposed(b[part], others.part[operand][part] + step * 16 * kRowBytes + reader.at(pair));
+      });
 #pragma unroll
       for (int i = 0; i < 8; ++i) result[8 * pair + i] = fmaf(sums[i / 4][i % 4], a.inverse[i / 2 % 2], result[8 * pair + i]);
     }

@@ -1,6 +1,6 @@
 // Arguments of the kernels of fp32 attention by fp16 parts.
 #pragma once
-#include "attention/tiles/arguments.h"
+#include "attention/mma/arguments.h"
 #include "device/index_map.h"
 
 namespace xgemm::attention {
@@ -46,6 +46,13 @@ struct SplitArguments : TileArguments {
   int query_blocks;
   int batches;       ///< key heads
   unsigned* failed;  ///< [key head]: 1 if CUDA cores have to compute it
+};
+
+/// Arguments of mma_kernel.cu, which reads the high parts by their strides; the tensor maps are empty.
+struct SplitMmaArguments : SplitArguments {
+  MmaArguments::Operand queries, keys, values;
+  std::int64_t query_part, key_part, value_part;  ///< bytes from the high to the low part
+  int columns, value_columns;                     ///< of the parts
 };
 
 }  // namespace xgemm::attention

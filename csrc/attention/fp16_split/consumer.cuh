@@ -9,9 +9,8 @@
 //
 // With one part a product is Qhi Khi, Phi Vhi alone.
 #pragma once
-#include "attention/fp16_split/arguments.h"
+#include "attention/fp16_split/finish.cuh"
 #include "attention/fp16_split/shared.cuh"
-#include "attention/fp16_split/softmax.cuh"
 #include "attention/tiles/mask.cuh"
 #include "attention/wgmma/consumer.cuh"
 #include "device/ptx/bulk_copy.cuh"
@@ -223,30 +222,7 @@ struct SplitConsumer {
     multiply_values(weights);
   }
 
-  /// Stores the rows' outputs, each thread its own pairs of columns: whole sectors of 32 bytes.
-  __device__ __forceinline__ void store(int item) {
-    const RowTile tile(g, item);
-    softmax.finish();
-    if (g.through_memory) return leave_partials(outputs, softmax.maximum, softmax.sum, g, tile, Place().row(0));
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int in_tile = row_in_tile() + 8 * h;
-      const std::int64_t row = tile.output_row(g, tile.row + in_tile);
-      if (row < 0 || in_tile >= g.tile_rows) continue;
-      const float sum = softmax.sum[h], inverse = kTruncation / sum;
-      if (g.lse != nullptr && static_cast<int>(threadIdx.x % 4) == 0)
-        g.lse[row] = log_sum(softmax.maximum[h], sum / kWeightScale, softmax_scale<kMasking>(g, tile, tile.row + in_tile, false));
-      float* const to = static_cast<float*>(g.out) + g.out_rows.place(row) * g.dv;
-#pragma unroll
-      for (int j = 0; j < kTile.value_size / 8; ++j) {
-        const int column = 8 * j + 2 * (static_cast<int>(threadIdx.x % 4));
-        Vector<float, 2> output;  // 0 if the row sees no key
-#pragma unroll
-        for (int c = 0; c < 2; ++c) output[c] = sum == 0.f ? 0.f : outputs[4 * j + 2 * h + c] * inverse;
-        store_columns(to, column, g.dv, output);
-      }
-    }
-  }
+  __device__ __forceinline__ void store(int item) { finish_rows<kMasking>(g, RowTile(g, item), softmax, outputs, row_in_tile()); }
 
   __device__ __forceinline__ void run() {
     if (warpgroup() == kTile.consumers - 1) pass_turn(0);

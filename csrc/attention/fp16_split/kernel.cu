@@ -69,12 +69,4 @@ void launch_split_tile(int tile, Masking masking, const SplitArguments& g, int c
   }
 }
 
-void launch_split_operands(int tile, const SplitOperands& g, cudaStream_t stream) {
-  with_index<kSplitTiles.size()>(tile, [&](auto index) {
-    const auto ctas = static_cast<unsigned>(g.query.ctas + g.key.ctas + g.value.ctas);
-    enqueue(split_operands<kSplitTiles[index].head_size, split_parts(index)>,
-            {.blocks = ctas, .threads = kSplitThreads, .early = true}, stream, g);
-  });
-}
-
 }  // namespace xgemm::attention

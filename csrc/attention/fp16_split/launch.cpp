@@ -27,10 +27,10 @@ struct SplitMemory {
     bytes += round_up(size, 128);
     return at;
   }
-  /// An operand's parts, scales and status, in blocks of as many rows as a tile has keys, with scales of `scale_bytes` each.
+  /// An operand's parts, scales and status, in blocks of so many rows, with scales of `scale_bytes` each.
   SplitOperand operand(const SplitPlan& plan, const Arguments& a, const Operand& x, std::int64_t rows, int columns, int group,
-                       std::int64_t scale_bytes) {
-    const std::int64_t batches = own_batches(a, x), blocks = ceil_div(rows, plan.rows.info().keys), padded = round_up(columns, 8),
+                       int block, std::int64_t scale_bytes) {
+    const std::int64_t batches = own_batches(a, x), blocks = ceil_div(rows, block), padded = round_up(columns, 8),
                        part = batches * rows * padded;
     return {.data = static_cast<const float*>(x.data),
             .row = x.row,
@@ -53,9 +53,10 @@ struct SplitMemory {
   }
   SplitMemory(const SplitPlan& plan, const Arguments& a, void* memory) : workspace(reinterpret_cast<std::uintptr_t>(memory)) {
     const Tile& tile = plan.rows.info();
-    operands.query = operand(plan, a, a.query, std::int64_t{a.sq} * a.group, a.d, a.group, 4 * tile.keys);
-    operands.key = operand(plan, a, a.key, a.sk, a.d, 1, 2 * tile.keys);
-    operands.value = operand(plan, a, a.value, a.sk, a.dv, 1, 2 * tile.value_size);
+    const int block = split_block_rows(tile.head_size);
+    operands.query = operand(plan, a, a.query, std::int64_t{a.sq} * a.group, a.d, a.group, block, 4 * block);
+    operands.key = operand(plan, a, a.key, a.sk, a.d, 1, block, 2 * block);
+    operands.value = operand(plan, a, a.value, a.sk, a.dv, 1, block, 2 * tile.value_size);
     failed = static_cast<unsigned*>(take(4 * std::int64_t{a.batches}));
     partials = take(plan.rows.memory_bytes());
   }
@@ -77,12 +78,10 @@ bool make_keys_map(CUtensorMap& map, const SplitPlan& plan, std::int64_t batches
                                .rank = 4});
 }
 
-}  // namespace
-
-std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count, int parts) {
-  if (a.cap_scale != 0 || a.sinks.data != nullptr) return {};  // the kernel supports neither
-  Problem problem = tile_problem(a);
-  problem.table = split_tiles(parts), problem.sm_count = sm_count;
+/// The plan for tile_problem() with the table of a kernel.
+std::optional<SplitPlan> plan_of(const Arguments& a, Problem problem, int sm_count, int parts) {
+  if (a.cap_scale != 0 || a.sinks.data != nullptr) return {};  // the kernels support neither
+  problem.sm_count = sm_count;
   // Scores times a scale beyond this could overflow where fp32's own would not.
   problem.possible = a.dtype == DType::f32 && a.key_group == 1 && a.value_group == 1 && a.batch_dims <= 2 && a.scale >= 0x1p-30 &&
                      a.scale <= 0x1p30;
@@ -91,29 +90,18 @@ std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count, int p
   // With three products per score, L2 misses cost little, and longest tiles first among all heads balance best. One product
   // needs keys and values at three times the rate, which memory does not reach: sections in L2, as in half precision.
   if (parts == 2) rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);
-  const std::int64_t query_rows = std::int64_t{a.sq} * a.group, keys = rows->info().keys;
-  const std::int64_t blocks = own_batches(a, a.query) * ceil_div(query_rows, keys) +
-                              (own_batches(a, a.key) + own_batches(a, a.value)) * ceil_div(a.sk, keys);
+  const std::int64_t query_rows = std::int64_t{a.sq} * a.group, block = split_block_rows(rows->info().head_size);
+  const std::int64_t blocks = own_batches(a, a.query) * ceil_div(query_rows, block) +
+                              (own_batches(a, a.key) + own_batches(a, a.value)) * ceil_div(a.sk, block);
   if (query_rows > kMost || blocks > kMost) return {};
-  SplitPlan plan{.parts = parts, .rows = *rows};
+  SplitPlan plan{.parts = parts, .portable = problem.portable, .rows = *rows};
   plan.bytes = SplitMemory(plan, a, nullptr).bytes;
   return plan;
 }
 
-const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& a, void* workspace, cudaStream_t stream) {
-  const SplitMemory memory(plan, a, workspace);
+/// What both kernels read.
+void fill_split_arguments(SplitArguments& g, const Arguments& a, const SplitMemory& memory) {
   const SplitOperand &query = memory.operands.query, &key = memory.operands.key, &value = memory.operands.value;
-  SplitArguments g{};
-  if (!make_keys_map(g.key, plan, own_batches(a, a.key), key) || !make_keys_map(g.value, plan, own_batches(a, a.value), value) ||
-      !make_tensor_map(g.query, {.data = query.parts,
-                                 .dtype = DType::f16,
-                                 .sizes = {query.padded, a.group, a.sq, own_batches(a, a.query), plan.parts},
-                                 .strides = {query.padded, std::int64_t{a.group} * query.padded,
-                                             std::int64_t{query.rows} * query.padded, query.part},
-                                 .box = {64, plan.rows.packed, plan.rows.tile_rows / plan.rows.packed},
-                                 .swizzle_bytes = Tile::kBlockBytes,
-                                 .rank = 5}))
-    return nullptr;
   g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);
   g.query_scales = static_cast<const float*>(query.scales);
   g.key_scales = static_cast<const std::uint16_t*>(key.scales), g.value_scales = static_cast<const std::uint16_t*>(value.scales);
@@ -121,11 +109,67 @@ const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& a, voi
   g.query_blocks = static_cast<int>(query.blocks.divisor), g.key_tiles = static_cast<int>(key.blocks.divisor);
   g.batches = static_cast<int>(a.batches), g.failed = memory.failed;
   g.correction = 1.f + 0x1p-23f;
+}
 
-  launch_split_operands(plan.tile(), memory.operands, stream);
+/// The high parts, as mma_kernel.cu reads them.
+MmaArguments::Operand high_parts(const SplitOperand& x, const TileArguments::Steps& steps, int group) {
+  const std::int64_t batch = std::int64_t{x.rows} * x.padded, row = std::int64_t{group} * x.padded;
+  return {x.parts, steps.outer * batch, steps.inner * batch, x.padded, row, 0, 0, false};
+}
+
+bool set_maps(SplitArguments& g, const SplitPlan& plan, const Arguments& a, const SplitOperands& parts) {
+  const SplitOperand& query = parts.query;
+  return make_keys_map(g.key, plan, own_batches(a, a.key), parts.key) &&
+         make_keys_map(g.value, plan, own_batches(a, a.value), parts.value) &&
+         make_tensor_map(g.query, {.data = query.parts,
+                                   .dtype = DType::f16,
+                                   .sizes = {query.padded, a.group, a.sq, own_batches(a, a.query), plan.parts},
+                                   .strides = {query.padded, std::int64_t{a.group} * query.padded,
+                                               std::int64_t{query.rows} * query.padded, query.part},
+                                   .box = {64, plan.rows.packed, plan.rows.tile_rows / plan.rows.packed},
+                                   .swizzle_bytes = Tile::kBlockBytes,
+                                   .rank = 5});
+}
+
+}  // namespace
+
+std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count, int parts) {
+  Problem problem = tile_problem(a);
+  problem.table = split_tiles(parts);
+  return plan_of(a, problem, sm_count, parts);
+}
+
+std::optional<SplitPlan> plan_split_mma(const Arguments& a, int sm_count, std::int64_t shared_bytes) {
+  Problem problem = tile_problem(a);
+  problem.table = kSplitMmaTiles, problem.portable = true;
+  std::optional<SplitPlan> plan = plan_of(a, problem, sm_count, 2);
+  if (plan && split_mma_shared_bytes(plan->rows.info()) > shared_bytes) plan.reset();
+  return plan;
+}
+
+const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& a, void* workspace, cudaStream_t stream) {
+  const SplitMemory memory(plan, a, workspace);
+  const SplitOperands& parts = memory.operands;
+  SplitMmaArguments g{};
+  fill_split_arguments(g, a, memory);
+  if (plan.portable) {
+    g.queries = high_parts(parts.query, g.query_steps, a.group), g.query_part = 2 * parts.query.part;
+    g.keys = high_parts(parts.key, g.key_steps, 1), g.key_part = 2 * parts.key.part;
+    g.values = high_parts(parts.value, g.value_steps, 1), g.value_part = 2 * parts.value.part;
+    g.columns = parts.key.padded, g.value_columns = parts.value.padded;
+  } else if (!set_maps(g, plan, a, parts)) {
+    return nullptr;
+  }
+  const Tile& like = *std::ranges::find(split_tiles(plan.parts), plan.rows.info().head_size, &Tile::head_size);
+  launch_split_operands(static_cast<int>(&like - kSplitTiles.data()), parts, stream);
   fill_arguments(g, plan.rows, a, memory.partials, stream);
-  launch_split_tile(plan.tile(), plan.rows.masking, g, plan.rows.ctas, stream);
-  if (plan.rows.through_memory) launch_split_merge(plan.rows.masking == Masking::additive, g, plan.rows.merged_rows(), stream);
+  const bool masked = has_mask(plan.rows.masking);
+  if (plan.portable)
+    launch_split_mma(plan.tile(), masked, g, static_cast<unsigned>(plan.rows.ctas), stream);
+  else
+    launch_split_tile(plan.tile(), plan.rows.masking, g, plan.rows.ctas, stream);
+  const bool natural_units = plan.portable ? masked : plan.rows.masking == Masking::additive;
+  if (plan.rows.through_memory) launch_split_merge(natural_units, g, plan.rows.merged_rows(), stream);
   return g.failed;
 }
 

@@ -60,26 +60,4 @@ __device__ __forceinline__ void produce_parts(const SplitArguments& g, const Spl
   }
 }
 
-/// Called by one warp of each CTA beside the producer: finds the key heads with a query, key or value that the parts cannot
-/// represent.
-__device__ __forceinline__ void judge_heads(const SplitArguments& g) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-#pragma unroll 1
-  for (int head = static_cast<int>(blockIdx.x); head < g.batches; head += static_cast<int>(gridDim.x)) {
-    const int outer = g.inner.divide(head), inner = head - outer * static_cast<int>(g.inner.divisor);
-    const auto look = [&](const unsigned* status, const TileArguments::Steps& steps, int blocks) {
-      unsigned all = 512;
-      status += static_cast<std::int64_t>(inner * steps.inner + outer * steps.outer) * blocks;
-#pragma unroll 1
-      for (int i = lane; i < blocks; i += kWarpSize) all = merge_status(all, __ldcg(status + i));
-      return warp_reduce(all, merge_status);
-    };
-    const unsigned query = look(g.query_status, g.query_steps, g.query_blocks),
-                   key = look(g.key_status, g.key_steps, g.key_tiles), value = look(g.value_status, g.value_steps, g.key_tiles);
-    constexpr unsigned kEnough = 256 + 32;
-    const bool sparse = ((query | key) & kSplitLossy) != 0 && (query & kSplitDensity) + (key & kSplitDensity) < kEnough;
-    if (lane == 0) g.failed[head] = ((query | key | value) & kSplitFailed) != 0 || sparse;
-  }
-}
-
 }  // namespace xgemm::attention

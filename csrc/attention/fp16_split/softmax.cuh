@@ -49,10 +49,12 @@ __device__ __forceinline__ void split_pair(float first, float second, std::uint3
   low = pack_pair<half>(first - back.x, second - back.y);
 }
 
-/// Loads two neighbours of an array of bf16.
-__device__ __forceinline__ float2 load_scales(const std::uint16_t* at) {
-  const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(at);
+/// Two neighbours of an array of bf16.
+__device__ __forceinline__ float2 unpack_scales(std::uint32_t pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+}
+__device__ __forceinline__ float2 load_scales(const std::uint16_t* at) {
+  return unpack_scales(*reinterpret_cast<const std::uint32_t*>(at));
 }
 
 }  // namespace xgemm::attention

@@ -267,7 +267,6 @@ struct SplitBlock {
 /// kColumns: head and value size of the tile (kSplitTiles) that uses the parts.
 template <int kColumns, int kParts>
 __global__ void __launch_bounds__(kSplitThreads, 2) split_operands(const __grid_constant__ SplitOperands g) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   ptx::grid_wait();
   ptx::grid_release();
   using Block = SplitBlock<kColumns, kParts>;
@@ -301,7 +300,28 @@ __global__ void __launch_bounds__(kSplitThreads, 2) split_operands(const __grid_
     for (int w = 1; w < kSplitThreads / kWarpSize; ++w) status = merge_status(status, statuses[w]);
     *to = status;
   }
-#endif
+}
+
+/// Called by one warp of each CTA of the attention kernel: finds the key heads with a query, key or value that the parts cannot
+/// represent.
+__device__ __forceinline__ void judge_heads(const SplitArguments& g) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+#pragma unroll 1
+  for (int head = static_cast<int>(blockIdx.x); head < g.batches; head += static_cast<int>(gridDim.x)) {
+    const int outer = g.inner.divide(head), inner = head - outer * static_cast<int>(g.inner.divisor);
+    const auto look = [&](const unsigned* status, const TileArguments::Steps& steps, int blocks) {
+      unsigned all = 512;
+      status += static_cast<std::int64_t>(inner * steps.inner + outer * steps.outer) * blocks;
+#pragma unroll 1
+      for (int i = lane; i < blocks; i += kWarpSize) all = merge_status(all, __ldcg(status + i));
+      return warp_reduce(all, merge_status);
+    };
+    const unsigned query = look(g.query_status, g.query_steps, g.query_blocks),
+                   key = look(g.key_status, g.key_steps, g.key_tiles), value = look(g.value_status, g.value_steps, g.key_tiles);
+    constexpr unsigned kEnough = 256 + 32;
+    const bool sparse = ((query | key) & kSplitLossy) != 0 && (query & kSplitDensity) + (key & kSplitDensity) < kEnough;
+    if (lane == 0) g.failed[head] = ((query | key | value) & kSplitFailed) != 0 || sparse;
+  }
 }
 
 }  // namespace xgemm::attention

@@ -30,9 +30,27 @@ constexpr std::span<const Tile> split_tiles(int parts) {
   return parts == 2 ? all.first(kFirstOfOnePart) : all.subspan(kFirstOfOnePart);
 }
 
+/// By mma.sync (mma.cuh), two parts: as many keys as leave a CTA 99 KB of shared memory.
+constexpr Tile split_mma_tile(int head_size, int keys, Serving serving = Serving::any) {
+  return {.head_size = head_size,
+          .consumers = 1,
+          .keys = keys,
+          .query_slots = head_size > 64,  // else registers hold the queries
+          .stages = 1,
+          .ctas = 2,
+          .serving = serving};
+}
+inline constexpr std::array kSplitMmaTiles = {split_mma_tile(64, 64), split_mma_tile(128, 32, Serving::unmasked),
+                                              split_mma_tile(128, 64, Serving::masked)};
+/// Of both parts.
+constexpr int split_mma_query_bytes(const Tile& tile) { return 4 * tile.rows() * tile.head_size; }
+constexpr int split_mma_stage_bytes(const Tile& tile) { return 4 * tile.keys * tile.head_size; }
+constexpr int split_mma_shared_bytes(const Tile& tile) { return split_mma_query_bytes(tile) + 2 * split_mma_stage_bytes(tile); }
+
 /// Rows that one CTA of split.cuh splits, for the tile of so many columns: as many as the tile has keys, since values have one
 /// scale per tile of keys and column.
 constexpr int split_block_rows(int columns) { return columns > 128 ? 64 : 128; }
 static_assert(std::ranges::all_of(kSplitTiles, [](const Tile& t) { return t.keys == split_block_rows(t.head_size); }));
+static_assert(std::ranges::all_of(kSplitMmaTiles, [](const Tile& t) { return split_block_rows(t.head_size) % t.keys == 0; }));
 
 }  // namespace xgemm::attention

@@ -30,7 +30,7 @@ struct TileCopies {
   const int& columns;
   const char* mine;  ///< this thread's first piece of the head's first keys
 
-  __device__ __forceinline__ TileCopies(const MmaArguments&, const MmaArguments::Operand& operand, const RowTile& tile,
+  __device__ __forceinline__ TileCopies(const TileArguments&, const MmaArguments::Operand& operand, const RowTile& tile,
                                         const int& columns)
       : x(operand),
         columns(columns),
@@ -38,26 +38,26 @@ struct TileCopies {
   static __device__ __forceinline__ int row() { return thread_index() / kAcross; }
   static __device__ __forceinline__ int piece() { return thread_index() % kAcross; }
 
-  /// Issues the copies of keys from `first` on; `sk`: all keys.
-  __device__ __forceinline__ void issue(unsigned char* slot, int first, int sk) const {
+  /// Issues the copies of keys from `first` on, of what lies `further` bytes behind the operand; `sk`: all keys.
+  __device__ __forceinline__ void issue(unsigned char* slot, int first, int sk, std::int64_t further = 0) const {
     const int left = sk - first - row(), right = columns / 8 - piece();
-    issue_pieces(slot, first, [&](int down, int across) { return down < left && across < right; });
+    issue_pieces(slot, first, further, [&](int down, int across) { return down < left && across < right; });
   }
   /// The same with fewer instructions where all exist.
-  __device__ __forceinline__ void issue_whole_or_not(unsigned char* slot, int first, int sk) const {
+  __device__ __forceinline__ void issue_whole_or_not(unsigned char* slot, int first, int sk, std::int64_t further = 0) const {
     if (first + kKeys <= sk && columns == kColumns)
-      issue_pieces(slot, first, [](int, int) { return true; });
+      issue_pieces(slot, first, further, [](int, int) { return true; });
     else
-      issue(slot, first, sk);
+      issue(slot, first, sk, further);
   }
 
  private:
   template <class Exists>
-  __device__ __forceinline__ void issue_pieces(unsigned char* slot, int first, const Exists& exists) const {
+  __device__ __forceinline__ void issue_pieces(unsigned char* slot, int first, std::int64_t further, const Exists& exists) const {
     std::int64_t row_bytes = 2 * x.row;
     slot += Swizzle<kColumns>::at(row(), piece());
     asm volatile("" : "+l"(row_bytes));  // else its multiples are kept in registers through the main loop
-    const char* from = mine + first * row_bytes;
+    const char* from = mine + further + first * row_bytes;
 #pragma unroll
     for (int down = 0; down < kKeys; down += kDown) {
 #pragma unroll
@@ -181,6 +181,28 @@ __device__ __forceinline__ void issue_both(const SequenceCopies<kKeys, kColumns>
   for (int of_tile = keys.row(); of_tile < kKeys; of_tile += kDown) {
     const auto place = keys.find(first + of_tile, sk);
     keys.issue_row(slot, of_tile, place), values.issue_row(value_slot, of_tile, place);
+  }
+}
+
+/// Issues the copies of a tile's queries, or of what lies `further` bytes behind them, swizzled, with zeros after the last
+/// position.
+template <int kRows, int kColumns, int kThreads>
+__device__ __forceinline__ void copy_queries(const TileArguments& g, const MmaArguments::Operand& x, int columns,
+                                             const auto& tile, unsigned char* to, std::int64_t further = 0) {
+  using S = Swizzle<kColumns>;
+  constexpr int kAcross = S::kPieces, kDown = kThreads / kAcross;
+  const int piece = static_cast<int>(threadIdx.x) % kAcross, first = static_cast<int>(threadIdx.x) / kAcross;
+  const char* const base = static_cast<const char*>(x.data) + further + 2 * tile.query_offset(x) + 16 * piece;
+  const int positions = tile.bounds(g).sq;
+#pragma unroll 4
+  for (int row = first; row < kRows; row += kDown) {
+    const int packed = tile.row + row, position = g.pack.divide(packed);
+    const int head = tile.head + packed - position * static_cast<int>(g.pack.divisor);
+    const char* const from = base + 2 * (head * x.head + min(position, positions - 1) * x.row);
+#pragma unroll
+    for (int block = 0; block < kColumns / 8; block += kAcross)
+      cp_async_or_zeros(to + S::at(row, piece) + 16 * block, from + 16 * block,
+                        position < positions && 8 * (block + piece) < columns);
   }
 }
 

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(many_rows_threads(kManyRowsTiles[kIndex]), kMa
   const auto copy_keys = [&](int stage) {
     if (walk.valid()) keys.issue_whole_or_not(stages + stage * kStageBytes, walk.n * kKeys, bounds.sk);
   };
-  copy_queries<kIndex>(g, tile, attention_rows);
+  copy_queries<kTile.rows(), kTile.head_size, kThreads>(g, g.queries, g.d, tile, attention_rows);
   copy_keys(0);
   if (kBoth && walk.valid()) values.issue_whole_or_not(stages + kStageBytes, walk.n * kKeys, bounds.sk);
   cp_async_commit();

@@ -8,28 +8,6 @@
 
 namespace xgemm::attention {
 
-/// Issues the copies of the tile's queries, swizzled, with zeros after the last position.
-template <int kIndex>
-__device__ __forceinline__ void copy_queries(const MmaArguments& g, const auto& tile, unsigned char* to) {
-  constexpr Tile kTile = kManyRowsTiles[kIndex];
-  using S = Swizzle<kTile.head_size>;
-  constexpr int kAcross = S::kPieces, kDown = many_rows_threads(kTile) / kAcross;
-  const MmaArguments::Operand& x = g.queries;
-  const int piece = static_cast<int>(threadIdx.x) % kAcross, first = static_cast<int>(threadIdx.x) / kAcross;
-  const char* const base = static_cast<const char*>(x.data) + 2 * tile.query_offset(x) + 16 * piece;
-  const int positions = tile.bounds(g).sq;
-#pragma unroll 4
-  for (int row = first; row < kTile.rows(); row += kDown) {
-    const int packed = tile.row + row, position = g.pack.divide(packed);
-    const int head = tile.head + packed - position * static_cast<int>(g.pack.divisor);
-    const char* const from = base + 2 * (head * x.head + min(position, positions - 1) * x.row);
-#pragma unroll
-    for (int block = 0; block < kTile.head_size / 8; block += kAcross)
-      cp_async_or_zeros(to + S::at(row, piece) + 16 * block, from + 16 * block,
-                        position < positions && 8 * (block + piece) < g.d);
-  }
-}
-
 template <class Element, int kIndex, Masking kMasking>
 struct ManyRowsWarp {
   static constexpr Tile kTile = kManyRowsTiles[kIndex];

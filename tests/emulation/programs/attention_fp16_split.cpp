@@ -1,14 +1,14 @@
 // csrc/attention/fp16_split, and the kernel on CUDA cores for the heads that it leaves, against attention in double. Each line
 // of the standard input is a case:
-//   seed sm_count outer inner group sq sk d dv bshd causal shift mask heads rows data special parts
+//   seed sm_count outer inner group sq sk d dv bshd causal shift mask heads rows data special parts portable
 // bshd: positions before heads in memory. mask: 0 none, 1 boolean, 2 additive; heads, rows: does it differ by query head, by
 // position? data: 0 normal, 1 peaked (queries and keys 3 times larger), 2 large scores (keys near 2, queries near 1), 3 values
 // in [0, 1), 4 numbers of 2^-13 .. 2^13, 5 one key in eight, values and all, 2^14 times larger, 6 equal weights, 7 tiny and
 // large rows. special, in the last key head: 1 a NaN key, 2 a score of +inf, 3 a value of Inf, 4 a column of values that is
-// 2^40 at one key, 5 an additive mask of the lowest number in every third row. parts: per number, 2 or 1. Prints the tile, the
-// number of heads left to CUDA cores and the Frobenius error relative to that of plain fp32 arithmetic; with one part, on
-// operands and weights rounded to TF32. The last outer batch alone, with another seed and number of SMs, must give the same
-// bits.
+// 2^40 at one key, 5 an additive mask of the lowest number in every third row. parts: per number, 2 or 1. portable: by mma.sync.
+// Prints the tile, the number of heads left to CUDA cores and the Frobenius error relative to that of plain fp32 arithmetic; with
+// one part, on operands and weights rounded to TF32. The last outer batch alone, with another seed and number of SMs, must give
+// the same bits.
 #include "attention/fp16_split/launch.h"
 #include "programs/attention_case.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 struct SplitCase {
   std::uint64_t seed;
-  int sm_count, outer, inner, group, sq, sk, d, dv, bshd, causal, shift, mask, heads, rows, data, special, parts;
+  int sm_count, outer, inner, group, sq, sk, d, dv, bshd, causal, shift, mask, heads, rows, data, special, parts, portable;
 };
 
 /// Draws an operand: `kind` 0 query, 1 key, 2 value.
@@ -87,7 +87,8 @@ void check(const SplitCase& c) {
 
   int failed = 0;
   const auto run = [&](Arguments arguments, int sm_count, std::uint64_t seed) {
-    const auto plan = plan_fp16_split(arguments, sm_count, c.parts);
+    const auto plan =
+        c.portable ? plan_split_mma(arguments, sm_count, Tile::kSharedBytes) : plan_fp16_split(arguments, sm_count, c.parts);
     require(plan.has_value(), "plan");
     Buffer<unsigned char> memory(place(plan->bytes), 0xff);
     emulation::launch_options() = {.seed = seed, .concurrent_ctas = 3};
@@ -196,7 +197,7 @@ int main() {
   SplitCase c;
   int failed = 0;
   while (std::cin >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >> c.causal >>
-         c.shift >> c.mask >> c.heads >> c.rows >> c.data >> c.special >> c.parts)
+         c.shift >> c.mask >> c.heads >> c.rows >> c.data >> c.special >> c.parts >> c.portable)
     failed += run_checks([&] { check(c); });
   return failed;
 }
