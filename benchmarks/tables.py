@@ -665,8 +665,9 @@ def models_table(results: Results) -> str:
 
 
 def training_tables(rows: list[dict]) -> str:
-    """A line a model, dtype and way of launching; then a line a loss curve."""
-    names, timed, curves = ("torch", TF32, OURS), [], []
+    """A line a model and dtype, with a figure for each way of launching; then a line a loss curve."""
+    names, curves = ("torch", TF32, OURS), []
+    timed: dict[tuple[str, str], list[list[str]]] = {}  # lists of the columns' figures, one a launch
     alone = {
         (row["case"], row["dtype"]): row for row in rows if (row["launch"], row["contender"]) == ("eager", "torch")
     }
@@ -684,12 +685,16 @@ def training_tables(rows: list[dict]) -> str:
         if ours["launch"] == "graph":  # torch's attention may run other kernels in a graph
             best = min(best, alone.get((ours["case"], ours["dtype"]), theirs)["ms"])
         times = [f"{found[name]['ms']:.2f}" if name in found else "" for name in names]
-        apart = [f"{loss_difference(found[name], theirs):.1e}" if name in found else "" for name in names[1:]]
-        timed.append([ours["case"], ours["dtype"], ours["launch"], *times, f"{best / ours['ms']:.2f}", *apart])
+        apart = [f"{loss_difference(found[name], theirs):.0e}" if name in found else "" for name in names[1:]]
+        figures = [ours["launch"], *times, f"{best / ours['ms']:.2f}", *apart]
+        timed.setdefault((ours["case"], ours["dtype"]), []).append(figures)
     text = ""
     if timed:
         header = ["model", "dtype", "launch", "torch ms", "torch, TF32 ms", "xgemm ms", "torch over xgemm"]
-        text += markdown([*header, "TF32 loss difference", "xgemm loss difference"], timed)
+        lines = [
+            [*key, *(", ".join(filter(None, column)) for column in zip(*of, strict=True))] for key, of in timed.items()
+        ]
+        text += markdown([*header, "TF32 loss difference", "xgemm loss difference"], lines)
     if curves:
         header = ["float32 run", "last loss in float64", "torch distance", "TF32 distance", "xgemm distance"]
         text += "\n" + markdown([*header, "xgemm over torch"], curves)
