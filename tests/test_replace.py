@@ -568,7 +568,7 @@ def test_include_and_exclude(block: Block, device: torch.device) -> None:
             torch_ext.replace(block, **{argument: ["linear", "conv"]})
 
 
-V100, A100, H100, B200 = (7, 0), (8, 0), (9, 0), (10, 0)
+V100, A100, GEFORCE, H100, B200 = (7, 0), (8, 0), (8, 6), (9, 0), (10, 0)
 
 
 @pytest.fixture
@@ -606,7 +606,7 @@ def test_half_precision_runs_on_tensor_cores_since_ampere(
 def test_fp32_products_without_tensor_cores(
     as_gpu: Callable[[tuple[int, int]], None], device: torch.device, float32_precision: Callable[[str], None]
 ) -> None:
-    """On CUDA cores as torch's are, unless torch may take TF32; attention is torch's, float64 has tensor cores."""
+    """On CUDA cores as torch's are, unless torch may take TF32; attention by fp16 parts; float64 has tensor cores."""
     as_gpu(A100)
     model, x = Calls(lambda x: F.scaled_dot_product_attention(x @ x, x, x)), randn(2, 8, 8, device=device)
     report = torch_ext.replace(model)
@@ -615,10 +615,18 @@ def test_fp32_products_without_tensor_cores(
         float32_precision(setting)
         report.calls.clear()
         model(x)
-        assert report.calls == {("matmul", where): 1, ("attention", left): 1}
+        assert report.calls == {("matmul", where): 1, ("attention", where): 1}
     report.calls.clear()
     model(x.double())
     assert report.calls == {("matmul", "xgemm"): 1, ("attention", left): 1}
+    report.calls.clear()
+    wide = randn(1, 136, 136, device=device)
+    model(wide), as_gpu(GEFORCE), model(x)
+    assert report.calls == {
+        ("matmul", "xgemm"): 2,
+        ("attention", "torch: head size over 128"): 1,
+        ("attention", "torch: xgemm has no faster kernels for compute capability 8.6"): 1,
+    }
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), model(x))
 
@@ -626,7 +634,7 @@ def test_fp32_products_without_tensor_cores(
 @torch.no_grad()
 def test_multihead_attention_may_run_on_both(as_gpu: Callable[[tuple[int, int]], None], device: torch.device) -> None:
     """Its float32 projections on xgemm, its attention on torch."""
-    as_gpu(A100)
+    as_gpu(GEFORCE)
     heads, x = (
         torch.nn.MultiheadAttention(16, 4, batch_first=True, device=device).eval(),
         randn(2, 5, 16, device=device),

@@ -14,7 +14,6 @@
 #include "attention/wgmma/tiles.h"
 #include "attention/wgmma/wide.h"
 #include "device/integer.h"
-#include "matmul/plan/machine.h"
 
 namespace xgemm::attention {
 namespace {
@@ -67,8 +66,7 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const Fa
 /// until the kernel on CUDA cores is launched.
 const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, bool by_wgmma, Precision precision,
                                   const TensorView& like, std::optional<Tensor>& memory) {
-  constexpr int kFewestKeys = 64;  // for fewer, the parts' 22 bits show in sums of one or two values, and nothing is gained
-  if (k.sk < kFewestKeys) return nullptr;
+  if (k.sk < kFewestSplitKeys) return nullptr;
   const DeviceProperties& gpu = scope.properties();
   const std::optional<SplitPlan> plan = by_wgmma ? plan_fp16_split(k, gpu.sm_count, precision == Precision::highest ? 2 : 1)
                                                  : plan_split_mma(k, gpu.sm_count, static_cast<std::int64_t>(gpu.smem_per_block));
@@ -283,7 +281,7 @@ Result attention_cuda(const Call& a, bool want_lse) {
   Arguments& k = call.arguments;
   CudaCores cuda(a, call, scope.properties(), families.decode);
   // Whether the fp16 parts can represent a key head depends on all of its rows.
-  const bool gains = families.wgmma || (families.mma && matmul::splits_gain(matmul::machine_of(scope.properties()), 2));
+  const bool gains = families.wgmma || (families.mma && parts_gain(scope.properties()));
   const bool fp16_split = gains && single && a.precision != Precision::ieee && !batch_invariant() && !cuda.decodes();
   each_launch(a, call, r, [&] {
     std::optional<Tensor> parts;

@@ -1,11 +1,14 @@
 // Which families of kernels may take a call on a GPU.
 #pragma once
+#include <algorithm>
 #include <limits>
 #include <string_view>
 
 #include "attention/arguments.h"
+#include "attention/fp16_split/tile.h"
 #include "device/environment.h"
 #include "device/properties.h"
+#include "matmul/plan/machine.h"
 #include "torch/error.h"
 
 namespace xgemm::attention {
@@ -21,6 +24,15 @@ struct Families {
     decode = wanted != "simt", wgmma = gpu.major == 9 && decode && wanted != "mma", mma = decode && wanted != "wgmma";
   }
 };
+
+/// For fewer keys the parts' 22 bits show in sums of one or two values, and nothing is gained.
+inline constexpr int kFewestSplitKeys = 64;
+
+/// Does fp32 in fp16 parts (fp16_split/) take less time on the GPU's tensor cores than torch's attention on its CUDA cores?
+inline bool parts_gain(const DeviceProperties& gpu) { return gpu.major == 9 || matmul::splits_gain(matmul::machine_of(gpu), 2); }
+inline bool parts_gain(const DeviceProperties& gpu, std::int64_t keys, std::int64_t d, std::int64_t dv) {
+  return gpu.major == 9 || (parts_gain(gpu) && keys >= kFewestSplitKeys && std::max(d, dv) <= kSplitMmaTiles.back().head_size);
+}
 
 /// A launch of so many CTAs needs them to fit 31 bits.
 inline void check_ctas(const char* op, std::int64_t ctas) {

@@ -2,6 +2,7 @@
 
 #include "attention/backward/gradients.h"
 #include "attention/call.h"
+#include "attention/families.h"
 #include "enable/answer.h"
 
 namespace xgemm::enable {
@@ -27,7 +28,9 @@ FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& 
       return By::shape;
     if (dropout != 0) return By::option;
 #ifdef XGEMM_WITH_CUDA
-    if (!in_order() && device_properties(vq.device_index).major != 9 && vq.dtype == ScalarType::Float) return By::faster;
+    if (vq.dtype == ScalarType::Float && !in_order() &&
+        !attention::parts_gain(device_properties(vq.device_index), vk.size(2), vq.size(3), vv.size(3)))
+      return By::faster;
 #endif
     return By::xgemm;
   }();

@@ -30,8 +30,8 @@ def replace(
     A call that xgemm does not serve goes to torch as before and is counted with the reason: an input that requires grad
     in grad mode (which also warns, once) or has a forward-mode tangent, dropout in training, a dtype or layout that
     xgemm does not take, a head size over 576 (float32 and float64: 256). Where xgemm has no tensor-core kernels for
-    the GPU and the dtype, products and attention stay on torch too, except float32 products in "highest", unless
-    `include` names them.
+    the GPU and the dtype, products and attention stay on torch too, except float32 products in "highest" and
+    float32 attention where fp16 parts gain, unless `include` names them.
     Products and attention that xgemm has no operator for are counted as "torch: not covered".
 
     Works under torch.compile and torch.export (swap first, then compile) and in every thread. The swapped model can be

@@ -12,9 +12,9 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 
 from torch_ext import functional as F
-from torch_ext.fake import FLOATING, widest_head
+from torch_ext.fake import FLOATING
 from torch_ext.replace.einsum import einsum
-from torch_ext.replace.operators import left_to_torch
+from torch_ext.replace.operators import left_to_torch, widest_head
 from torch_ext.replace.report import Report
 
 # Another class of tensor has its own idea of torch's functions. torch_ext.distributed adds those that it serves.
@@ -217,7 +217,7 @@ def attention(
     elif is_causal and attn_mask is not None:
         other = "attn_mask and is_causal"
     else:
-        widest = widest_head(query.dtype)
+        widest = widest_head(query.dtype, query.device)
         other = f"head size over {widest}" if max(query.shape[-1], value.shape[-1]) > widest else None
     mask = None if attn_mask is None or attn_mask.dtype is torch.bool else attn_mask
     return other, (query, key, value, mask), ours

@@ -2,7 +2,8 @@
 
 import torch
 
-from torch_ext._architecture import architecture
+from torch_ext import fake
+from torch_ext._architecture import architecture, splits_gain
 from torch_ext.functional._call import default_precision
 
 OPERATORS = (
@@ -24,16 +25,20 @@ def _architecture(device: torch.device) -> tuple[int, int] | None:
     return _architectures[device]
 
 
+def _gains_by_parts(gpu: tuple[int, int]) -> bool:
+    return splits_gain(gpu, 2)
+
+
 # What torch.compiler.assume_constant_result does, less its import of Dynamo (1 s).
-_architecture._dynamo_marked_constant = True
+_architecture._dynamo_marked_constant = _gains_by_parts._dynamo_marked_constant = True
 
 
 def left_to_torch(operator: str, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the GPU leaves a call to torch, or None.
 
-    On compute capability 8.0 and newer half precision runs on tensor cores. In float32 on 9.x (Hopper); elsewhere
-    products in "highest" are ours, on CUDA cores as torch's or faster, TF32 and attention torch's. Products in float64
-    are ours where tensor cores have units for it.
+    On compute capability 8.0 and newer half precision runs on tensor cores. In float32 on 9.x (Hopper); elsewhere in
+    "highest" products are ours, on CUDA cores as torch's or faster, attention where fp16 parts gain; TF32 is torch's.
+    Products in float64 are ours where tensor cores have units for it.
     """
     gpu = _architecture(device) if operator in PRODUCTS else None
     if gpu is None or gpu[0] == 9:
@@ -42,6 +47,14 @@ def left_to_torch(operator: str, dtype: torch.dtype, device: torch.device) -> st
         return None
     if dtype is torch.float64 and operator != "attention" and gpu in FP64_TENSOR_CORES:
         return None
-    if dtype is torch.float32 and operator != "attention" and default_precision() == "highest":
+    gains = operator != "attention" or _gains_by_parts(gpu)
+    if dtype is torch.float32 and gains and default_precision() == "highest":
         return None
     return f"xgemm has no faster kernels for compute capability {gpu[0]}.{gpu[1]}"
+
+
+def widest_head(dtype: torch.dtype, device: torch.device) -> int:
+    """Of attention that is taken from torch; in float32 on other GPUs than Hopper, as far as fp16 parts go."""
+    gpu = _architecture(device)
+    by_mma_sync = dtype is torch.float32 and gpu is not None and gpu[0] != 9
+    return 128 if by_mma_sync else fake.widest_head(dtype)
