@@ -21,7 +21,7 @@ endforeach()
 
 # Kernels that a GPU of another compute capability than 9.0 is never given (the plans and the lab's checks ask for `major == 9`):
 # machine code for sm_90a alone, where the list has it.
-set(hopper_sources "/csrc/(attention/(backward/|fp16_split/kernel|wgmma/)|matmul/(bf16x3|sliced|tf32|wgmma)/|matmul/gemv/sweep|\
+set(hopper_sources "/csrc/(attention/(fp16_split/kernel|wgmma/)|matmul/(bf16x3|sliced|tf32|wgmma)/|matmul/gemv/sweep|\
 softmax/softmax_shared|lab/(attention/0[567]|fp32/|tensor/1[123]))")
 foreach(source IN LISTS cuda_sources)
   if(gencode_hopper AND source MATCHES "${hopper_sources}")

@@ -76,7 +76,7 @@ Gradients efficient_attention_backward(const Tensor& grad, const Tensor& q, cons
     if (bias) c.bias = of("attn_bias", *bias);
     if (!attention::takes(c))
       by = By::shape;
-    else if (device_properties(c.query.device_index).major != 9)
+    else if (!attention::parts_gain(device_properties(c.query.device_index)))
       by = By::faster;
     else
       try {

@@ -31,7 +31,7 @@ struct GradientArguments {
 };
 
 std::size_t gradient_bytes(const GradientArguments& arguments);
-/// At least one query and one key. Hopper.
+/// At least one query and one key.
 void launch_gradients(const GradientArguments& arguments, cudaStream_t stream);
 
 }  // namespace xgemm::attention

@@ -18,11 +18,44 @@
 
 namespace xgemm::attention {
 
+/// The copies of blocks to two slots, in shared memory: bulk copies, 5 % faster on Hopper than cp.async, which other GPUs take.
+struct BlockCopies {
+  ptx::Barrier landed[2];
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  __device__ __forceinline__ void init() {
+    if (threadIdx.x == 0) {
+      ptx::barrier_init(&landed[0], 1), ptx::barrier_init(&landed[1], 1);
+      ptx::fence_barrier_init();
+    }
+    __syncthreads();
+  }
+  /// What all threads have read may be overwritten.
+  __device__ __forceinline__ void release() { ptx::fence_async_shared(), __syncthreads(); }
+  __device__ __forceinline__ void start(int slot, void* to, const void* from, int bytes) {
+    if (threadIdx.x != 0 || bytes == 0) return;
+    ptx::barrier_arrive_expect(&landed[slot], bytes);
+    ptx::bulk_load(to, from, bytes, &landed[slot]);
+  }
+  /// For the copy started last but one, which was the slot's.
+  __device__ __forceinline__ void wait(int slot, unsigned parity) { ptx::barrier_wait(&landed[slot], parity); }
+#else
+  __device__ __forceinline__ void init() {}
+  __device__ __forceinline__ void release() { __syncthreads(); }
+  __device__ __forceinline__ void start(int, void* to, const void* from, int bytes) {
+#pragma unroll 4
+    for (int at = 16 * static_cast<int>(threadIdx.x); at < bytes; at += 16 * static_cast<int>(blockDim.x))
+      cp_async_if(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, true);
+    cp_async_commit();
+  }
+  __device__ __forceinline__ void wait(int, unsigned) { cp_async_wait<1>(), __syncthreads(); }
+#endif
+};
+
 /// A CTA's shared memory.
 template <class T>
 struct GradientMemory {
   GradientRows<T> own[T::kOwn / T::kRows], others[2];
-  ptx::Barrier full[2];
+  BlockCopies copies;
 };
 
 /// Two parts of C fragments of 16 rows by kCount, as A fragments.
@@ -88,10 +121,10 @@ struct GradientWarp {
     for (int part = 0; part < 2; ++part) ptx::ldmatrix(a[part], own_block().part[operand][part] + warp_at);
   }
 
-  /// One thread: issues a block's copy.
+  /// Starts the copy of the others' block from `row` on, if there is one.
   __device__ __forceinline__ void copy(const GradientRows<T>* blocks, int row, int slot) {
-    ptx::barrier_arrive_expect(&memory.full[slot], sizeof(GradientRows<T>));
-    ptx::bulk_load(&memory.others[slot], blocks + row / kRows, sizeof(GradientRows<T>), &memory.full[slot]);
+    constexpr int kBytes = sizeof(GradientRows<T>);
+    memory.copies.start(slot, &memory.others[slot], blocks + row / kRows, row < end() ? kBytes : 0);
   }
 
   /// scale Q K^T or dO V^T of own rows and others, or its transpose.
@@ -172,14 +205,11 @@ struct GradientWarp {
 
   __device__ __forceinline__ void run() {
     const GradientRows<T>* const blocks = blocks_of<T>(g, blockIdx.z, blockIdx.y, !kKeys);
-    if (threadIdx.x == 0) {
-      const int own = min(T::kOwn / kRows, blocks_of_rows(own_rows(), T::kRows) - first() / kRows),
-                bytes = own * sizeof(GradientRows<T>);
-      ptx::barrier_arrive_expect(&memory.full[1], bytes);
-      ptx::bulk_load(memory.own, blocks_of<T>(g, blockIdx.z, blockIdx.y, kKeys) + first() / kRows, bytes, &memory.full[1]);
-      if (begin() < end()) copy(blocks, begin(), 0);
-    }
-    ptx::barrier_wait(&memory.full[1], 0);
+    const int own = min(T::kOwn / kRows, blocks_of_rows(own_rows(), T::kRows) - first() / kRows);
+    memory.copies.start(1, memory.own, blocks_of<T>(g, blockIdx.z, blockIdx.y, kKeys) + first() / kRows,
+                        own * static_cast<int>(sizeof(GradientRows<T>)));
+    copy(blocks, begin(), 0);
+    memory.copies.wait(1, 0);
 #pragma unroll
     for (int operand = 0; operand < 2; ++operand) {
 #pragma unroll
@@ -192,10 +222,9 @@ struct GradientWarp {
     unsigned parity = 2;  // of the slots' next blocks: own rows were slot 1's first
 #pragma unroll 1
     for (int from = begin(), slot = 0; from < end(); from += kRows) {
-      ptx::fence_async_shared();
-      __syncthreads();  // all have read the other slot
-      if (threadIdx.x == 0 && from + kRows < end()) copy(blocks, from + kRows, slot ^ 1);
-      ptx::barrier_wait(&memory.full[slot], parity >> slot & 1);
+      memory.copies.release();  // the other slot
+      copy(blocks, from + kRows, slot ^ 1);
+      memory.copies.wait(slot, parity >> slot & 1);
       parity ^= 1 << slot;
       const GradientRows<T>& others = memory.others[slot];
       float scores[kRows / 2], products[kRows / 2];
@@ -231,11 +260,7 @@ template <class T>
 __global__ void __launch_bounds__(T::kThreads, 2) attention_gradients(const __grid_constant__ GradientArguments g) {
   extern __shared__ __align__(128) unsigned char gradient_memory[];
   auto& memory = *reinterpret_cast<GradientMemory<T>*>(gradient_memory);
-  if (threadIdx.x == 0) {
-    ptx::barrier_init(&memory.full[0], 1), ptx::barrier_init(&memory.full[1], 1);
-    ptx::fence_barrier_init();
-  }
-  __syncthreads();
+  memory.copies.init();
   ptx::grid_wait();
   const int tiles = blocks_of_rows(g.sk, T::kOwn), tile = static_cast<int>(blockIdx.x);
   if (tile < tiles)

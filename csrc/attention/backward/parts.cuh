@@ -1,7 +1,7 @@
 // Operands of attention's gradients as fp16 parts: x s = high + low, high = fp16(x s), low = fp16(x s - high), s a power of two
 // that brings a row's largest magnitude to [2^14, 2^15). That is 22 bits of what is within 2^17 of that magnitude.
 //
-//   Results   blocks of rows as the gradients' kernel has them in shared memory, one bulk copy each; rows after the last are 0.
+//   Results   blocks of rows as the gradients' kernel has them in shared memory; rows after the last are 0.
 //   Floor     reads 5 elements of fp32 (Q, dO, O, K, V) and writes 4 for each row and column.
 #pragma once
 #include "attention/backward/arguments.h"
