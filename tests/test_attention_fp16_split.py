@@ -139,6 +139,8 @@ def test_random_cases(attend: Callable[[list[Case]], list[Served]]) -> None:
             dv=[d, d, 64, 128], bshd=[0, 1], shift=[0, sk - sq] if causal else [0], parts=[2, 2, 1],
             data=[NORMAL, NORMAL, PEAKED, POSITIVE],
         )  # fmt: skip
+        if max(d, chosen["dv"]) <= 128 and chosen["parts"] == 2:
+            chosen["portable"] = draw.choice([0, 1])
         cases.append(Case(draw.randrange(1000), sq=sq, sk=sk, d=d, causal=causal, mask=mask, **chosen))
     attend(cases)
 
@@ -159,6 +161,7 @@ def test_by_mma_sync(attend: Callable[[list[Case]], list[Served]]) -> None:
         for seed, ((d, dv, sq, sk), mask) in enumerate(itertools.product(sizes, (0, 1, 2)))
     ]
     cases += [Case(seed=d, d=d, dv=d, sq=191, sk=257, causal=1, shift=66, group=2) for d in (64, 128)]
+    cases.append(Case(d=128, dv=128, sq=250, sk=186, causal=1, shift=-64))  # a tile of rows without a key
     cases += [Case(mask=2, rows=1, special=LOWEST_MASK), Case(sq=70, sk=1), Case(sq=70, sk=4200, d=128, sm_count=132)]
     cases += [Case(seed=s, outer=2, group=2, sq=150, bshd=1, special=s) for s in (NAN_KEY, INF_SCORE, INF_VALUE)]
     served = attend([dataclasses.replace(case, portable=1) for case in cases])

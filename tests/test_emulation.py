@@ -105,6 +105,7 @@ def test_without_a_mistake_every_seed_is_right(planted):
         ("unaligned_slots", "not aligned to 128 bytes|wrong", 18),
         ("divergent", "^deadlock.*waits in __syncwarp|mask", 24),
         ("registers", "setmaxnreg by some warps only", 24),
+        ("copy_at_the_end", "a cp.async is under way when its CTA has ended", 12),
     ],
 )
 def test_planted_mistakes_are_found(planted, mistake, shows, seeds):

@@ -73,8 +73,8 @@ void registers_changed(int registers) {
 void check_end(Block& block) {
   const std::string name = " (CTA " + std::to_string(block.index.x) + ")";
   for (const auto& fiber : block.fibers) {
-    if (fiber->copies)
-      while (fiber->copies->ready()) fiber->copies->step();
+    if (fiber->copies && fiber->copies->ready())
+      fail("a cp.async is under way when its CTA has ended: " + describe(fiber->copies->copies.front().where) + name);
     if (fiber->stores) {
       if (!fiber->stores->stores.empty()) fail("a bulk store still reads shared memory when its CTA has ended" + name);
       while (fiber->stores->ready()) fiber->stores->step();

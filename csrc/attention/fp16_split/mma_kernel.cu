@@ -1,8 +1,9 @@
-// fp32 attention by mma.sync (sm_80 and later): what kernel.cu computes, for GPUs without wgmma, in two parts always.
+// fp32 attention by mma.sync (sm_80 and later): what kernel.cu computes, for GPUs without wgmma, always in two parts. D and Dv up
+// to 128.
 //
 //   CTA        64 rows against one split of the keys, 16 a warp (mma_rows.cuh); both parts of queries, keys and values come to
 //              shared memory by cp.async. Values are copied during Q K^T, the next keys during the rest.
-//   Order      tiles of kTile.keys from the last to the first, three products of each, each promoted to fp32 registers.
+//   Order      tiles of kTile.keys from the last to the first; the P V of each is added to the outputs in fp32.
 //   Masks      boolean or additive, in one instance; scores are then in natural units.
 //   Floor      6 Sq Sk (D + Dv) flop at the rate of mma.sync; Sq Sk exponentials at 16 a cycle and SM.
 #include "attention/fp16_split/launch.h"
@@ -65,6 +66,7 @@ __global__ void __launch_bounds__(kMmaThreads, kSplitMmaTiles[kIndex].ctas)
     cp_async_commit();
     rows.multiply_values(scores, n, value_parts);
   }
+  cp_async_wait<0>();  // without keys, the copies of the queries
   rows.finish();
 }
 

@@ -2,6 +2,7 @@
 // must find. Prints a line for each mistake and seed: "<mistake> <seed>: right", "wrong" or the error.
 #include "check.h"
 #include "device/pipeline.cuh"
+#include "device/ptx/cp_async.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/ptx/warpgroup.cuh"
 #include "device/ptx/wgmma.cuh"
@@ -17,7 +18,7 @@ namespace {
   X(none) X(no_wait_for_full) X(no_wait_for_empty) X(wrong_parity) X(early_release) \
   X(no_proxy_fence) X(early_read) X(changed_operand) X(too_many_arrivals) X(too_few_arrivals) \
   X(too_few_bytes) X(too_many_bytes) X(uninitialised_barrier) X(named_count) X(no_store_wait) \
-  X(out_of_bounds) X(unaligned_slots) X(divergent) X(registers)
+  X(out_of_bounds) X(unaligned_slots) X(divergent) X(registers) X(copy_at_the_end)
 // clang-format on
 #define ENUMERATOR(name) name,
 #define NAME(name) #name,
@@ -119,6 +120,7 @@ __global__ void __launch_bounds__(256, 1) product(const __grid_constant__ Argume
   }
   if (threadIdx.x == 0) ptx::tma_store_wait_read<0>();
   if (kMistake == Mistake::early_read) ptx::wgmma_wait<0>();
+  if (kMistake == Mistake::copy_at_the_end) cp_async<16>(slots + 16 * threadIdx.x, nullptr, 0);  // zeros
 }
 
 template <Mistake kMistake>
