@@ -67,9 +67,9 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const Fa
 const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, bool by_wgmma, Precision precision,
                                   const TensorView& like, std::optional<Tensor>& memory) {
   if (k.sk < kFewestSplitKeys) return nullptr;
-  const DeviceProperties& gpu = scope.properties();
-  const std::optional<SplitPlan> plan = by_wgmma ? plan_fp16_split(k, gpu.sm_count, precision == Precision::highest ? 2 : 1)
-                                                 : plan_split_mma(k, gpu.sm_count, static_cast<std::int64_t>(gpu.smem_per_block));
+  const int sm_count = scope.properties().sm_count;
+  const std::optional<SplitPlan> plan =
+      by_wgmma ? plan_fp16_split(k, sm_count, precision == Precision::highest ? 2 : 1) : plan_split_mma(k, sm_count);
   if (!plan) return nullptr;
   memory = workspace(static_cast<std::size_t>(plan->bytes), like);
   return launch_fp16_split(*plan, k, memory->data_ptr(), scope.stream());
@@ -280,8 +280,8 @@ Result attention_cuda(const Call& a, bool want_lse) {
   Described call = describe(a, tensor_cores && batch_invariant() ? kTensorMapBatchDims : kMaxBatchDims);
   Arguments& k = call.arguments;
   CudaCores cuda(a, call, scope.properties(), families.decode);
-  // Whether the fp16 parts can represent a key head depends on all of its rows.
   const bool gains = families.wgmma || (families.mma && parts_gain(scope.properties()));
+  // Whether the fp16 parts can represent a key head depends on all of its rows.
   const bool fp16_split = gains && single && a.precision != Precision::ieee && !batch_invariant() && !cuda.decodes();
   each_launch(a, call, r, [&] {
     std::optional<Tensor> parts;

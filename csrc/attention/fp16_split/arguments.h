@@ -19,7 +19,7 @@ struct SplitOperand {
   bool vector;                                   ///< rows are whole, aligned vectors of 16 bytes
   int rows, columns;
   ShortDivider group;    ///< query heads of a row's position; 1 for keys and values
-  ShortDivider blocks;   ///< of a batch, of as many rows as a tile has keys
+  ShortDivider blocks;   ///< of a batch, of split_block_rows() rows
   ShortDivider batches;  ///< inner batches
   int ctas;              ///< blocks in all
   void* parts;           ///< fp16: [high(, low)][outer][inner][row][padded columns]
@@ -38,9 +38,9 @@ struct SplitOperands {
 /// (inner, outer) batch in the maps' batch dim.
 struct SplitArguments : TileArguments {
   const float* query_scales;                       ///< [batch][position][head]
-  const std::uint16_t *key_scales, *value_scales;  ///< bf16 powers of two: [batch][tile][key], [batch][tile][column]
-  int key_tiles;
-  float correction;  ///< of scores
+  const std::uint16_t *key_scales, *value_scales;  ///< bf16 powers of two: [batch][block][key], [batch][block][column]
+  int key_tiles;                                   ///< blocks of split.cuh, of a batch
+  float correction;                                ///< of scores
   // Key heads that the parts cannot represent.
   const unsigned *query_status, *key_status, *value_status;  ///< of split.cuh; `key_tiles` per batch, of queries `query_blocks`
   int query_blocks;

@@ -139,12 +139,10 @@ std::optional<SplitPlan> plan_fp16_split(const Arguments& a, int sm_count, int p
   return plan_of(a, problem, sm_count, parts);
 }
 
-std::optional<SplitPlan> plan_split_mma(const Arguments& a, int sm_count, std::int64_t shared_bytes) {
+std::optional<SplitPlan> plan_split_mma(const Arguments& a, int sm_count) {
   Problem problem = tile_problem(a);
   problem.table = kSplitMmaTiles, problem.portable = true;
-  std::optional<SplitPlan> plan = plan_of(a, problem, sm_count, 2);
-  if (plan && split_mma_shared_bytes(plan->rows.info()) > shared_bytes) plan.reset();
-  return plan;
+  return plan_of(a, problem, sm_count, 2);
 }
 
 const unsigned* launch_fp16_split(const SplitPlan& plan, const Arguments& a, void* workspace, cudaStream_t stream) {

@@ -21,8 +21,8 @@ struct SplitPlan {
 
 /// Nothing if the kernel does not take the call; the caller checks for sm_90. `parts`: per number, 2 or 1.
 std::optional<SplitPlan> plan_fp16_split(const Arguments& arguments, int sm_count, int parts);
-/// By mma.sync in two parts, with so many bytes of shared memory a CTA.
-std::optional<SplitPlan> plan_split_mma(const Arguments& arguments, int sm_count, std::int64_t shared_bytes);
+/// By mma.sync in two parts.
+std::optional<SplitPlan> plan_split_mma(const Arguments& arguments, int sm_count);
 
 /// `workspace`: plan.bytes, uninitialised. Returns Arguments::failed, a word per batch in the workspace: the kernel on CUDA cores
 /// computes the batches that the parts cannot represent. Null if the driver makes no tensor maps: nothing was launched.

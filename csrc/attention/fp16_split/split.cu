@@ -1,3 +1,4 @@
+// The launch of split.cuh, for kernel.cu and mma_kernel.cu.
 #include "attention/fp16_split/launch.h"
 #include "attention/fp16_split/split.cuh"
 #include "device/launch.h"

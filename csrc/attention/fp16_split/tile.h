@@ -1,4 +1,4 @@
-// The tiles of fp32 attention by fp16 parts (kernel.cu).
+// The tiles of fp32 attention by fp16 parts (kernel.cu, mma_kernel.cu).
 #pragma once
 #include <algorithm>
 #include <array>
@@ -30,7 +30,7 @@ constexpr std::span<const Tile> split_tiles(int parts) {
   return parts == 2 ? all.first(kFirstOfOnePart) : all.subspan(kFirstOfOnePart);
 }
 
-/// By mma.sync (mma.cuh), two parts: as many keys as leave a CTA 99 KB of shared memory.
+/// By mma.sync (mma_kernel.cu), two parts. `stages`: of keys, and of values.
 constexpr Tile split_mma_tile(int head_size, int keys, Serving serving = Serving::any) {
   return {.head_size = head_size,
           .consumers = 1,
@@ -46,9 +46,11 @@ inline constexpr std::array kSplitMmaTiles = {split_mma_tile(64, 64), split_mma_
 constexpr int split_mma_query_bytes(const Tile& tile) { return 4 * tile.rows() * tile.head_size; }
 constexpr int split_mma_stage_bytes(const Tile& tile) { return 4 * tile.keys * tile.head_size; }
 constexpr int split_mma_shared_bytes(const Tile& tile) { return split_mma_query_bytes(tile) + 2 * split_mma_stage_bytes(tile); }
+/// Every GPU of compute capability 8.0 and newer gives a CTA 99 KB.
+static_assert(std::ranges::all_of(kSplitMmaTiles, [](const Tile& t) { return split_mma_shared_bytes(t) <= 99 * 1024; }));
 
-/// Rows that one CTA of split.cuh splits, for the tile of so many columns: as many as the tile has keys, since values have one
-/// scale per tile of keys and column.
+/// Rows that one CTA of split.cuh splits, for the tile of so many columns: as many as a tile of kernel.cu has keys, a multiple of
+/// those of mma_kernel.cu, since values have one scale per block and column.
 constexpr int split_block_rows(int columns) { return columns > 128 ? 64 : 128; }
 static_assert(std::ranges::all_of(kSplitTiles, [](const Tile& t) { return t.keys == split_block_rows(t.head_size); }));
 static_assert(std::ranges::all_of(kSplitMmaTiles, [](const Tile& t) { return split_block_rows(t.head_size) % t.keys == 0; }));

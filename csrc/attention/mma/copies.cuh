@@ -1,7 +1,7 @@
-// Copies keys or values of a tile to swizzled shared memory, by cp.async of 16 bytes.
+// Copies queries, keys or values of a tile to swizzled shared memory, by cp.async of 16 bytes.
 //
-// A row of the tile is a row of the operand, with zeros past its columns and after the last key. Swizzled so that the eight rows
-// that one ldmatrix reads are in different banks.
+// A row of the tile is a row of the operand, with zeros past its columns and after the last position or key. Swizzled so that the
+// eight rows that one ldmatrix reads are in different banks.
 #pragma once
 #include "attention/mma/mask.cuh"
 #include "device/ptx/cp_async.cuh"

@@ -18,7 +18,8 @@ constexpr auto find_tile(int rows, int keys) {
 }
 /// fp32's tiles (fp16_split) and those of mma.sync use this classifier, too, compiled for the table of wgmma.
 constexpr bool is_served(const Tile& t) { return !has_masks(t) || find_tile(t.rows(), t.keys) != kWgmmaTiles.end(); }
-static_assert(std::ranges::all_of(kSplitTiles, is_served) && std::ranges::all_of(kManyRowsTiles, is_served));
+static_assert(std::ranges::all_of(kSplitTiles, is_served) && std::ranges::all_of(kSplitMmaTiles, is_served) &&
+              std::ranges::all_of(kManyRowsTiles, is_served));
 
 }  // namespace
 

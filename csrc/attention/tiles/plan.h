@@ -26,7 +26,7 @@ struct Problem {
   std::int64_t mask_batches = 1;               ///< with masks of their own
   bool mask_heads = false, mask_rows = false;  ///< the mask differs among a key head's query heads, among positions
   bool batch_invariant = false;                ///< the order of additions must not depend on the number of rows
-  bool portable = false;                       ///< mma/: each tile serves any number of rows, and rows are stored without TMA
+  bool portable = false;                       ///< mma.sync: each tile serves any number of rows, and rows are stored without TMA
   bool latent = false;                         ///< values are the keys' first columns
   std::int64_t most_split_tiles = std::numeric_limits<std::int32_t>::max();  ///< of keys
 };

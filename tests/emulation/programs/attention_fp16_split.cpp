@@ -87,8 +87,7 @@ void check(const SplitCase& c) {
 
   int failed = 0;
   const auto run = [&](Arguments arguments, int sm_count, std::uint64_t seed) {
-    const auto plan =
-        c.portable ? plan_split_mma(arguments, sm_count, Tile::kSharedBytes) : plan_fp16_split(arguments, sm_count, c.parts);
+    const auto plan = c.portable ? plan_split_mma(arguments, sm_count) : plan_fp16_split(arguments, sm_count, c.parts);
     require(plan.has_value(), "plan");
     Buffer<unsigned char> memory(place(plan->bytes), 0xff);
     emulation::launch_options() = {.seed = seed, .concurrent_ctas = 3};
