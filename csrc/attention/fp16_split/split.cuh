@@ -267,6 +267,9 @@ struct SplitBlock {
 /// kColumns: head and value size of the tile (kSplitTiles) that uses the parts.
 template <int kColumns, int kParts>
 __global__ void __launch_bounds__(kSplitThreads, 2) split_operands(const __grid_constant__ SplitOperands g) {
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (kParts == 1 || kColumns > 128) return;  // kernel.cu's alone
+#endif
   ptx::grid_wait();
   ptx::grid_release();
   using Block = SplitBlock<kColumns, kParts>;
