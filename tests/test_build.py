@@ -30,8 +30,8 @@ WEAK = "aoti_torch_get_current_cuda_stream"  # lives in libtorch_cuda.so only
 # The kernels of cmake/cuda.cmake's hopper_sources: tests of the plans say that no other GPU is given them.
 HOPPER_ONLY = re.compile(
     r"_ZN5xgemm(3lab(4fp32|6tensor|9attention)|(6matmul|9attention|7softmax)(\d+\w+_detail)?\d+"
-    r"(attention_(gradients|wgmma|fp16_split|mma)|split_for_gradients|merge_(fp32_)?splits|split_operands|classify_mask|bf16x3_|mma_gemm|sliced_gemm|sweep_kernel|tf32_gemm"
-    r"|attention_wide|wgmma_gemm|few_rows|pack|split_operands|split_operand_columns|softmax_shared))"
+    r"(attention_(gradients|wgmma|fp16_split|wide)|split_for_gradients|bf16x3_|sliced_gemm|sweep_kernel|tf32_gemm|wgmma_gemm"
+    r"|few_rows|pack|softmax_shared))"
 )
 
 
