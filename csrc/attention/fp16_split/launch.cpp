@@ -89,7 +89,8 @@ std::optional<SplitPlan> plan_of(const Arguments& a, Problem problem, int sm_cou
   if (!rows) return {};
   // With three products per score, L2 misses cost little, and longest tiles first among all heads balance best. One product
   // needs keys and values at three times the rate, which memory does not reach: sections in L2, as in half precision.
-  if (parts == 2) rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);
+  // Tiles of 64 rows by mma.sync, of one length, go head by head: they read keys twice as often.
+  if (parts == 2 && (problem.causal || !problem.portable)) rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);
   const std::int64_t query_rows = std::int64_t{a.sq} * a.group, block = split_block_rows(rows->info().head_size);
   const std::int64_t blocks = own_batches(a, a.query) * ceil_div(query_rows, block) +
                               (own_batches(a, a.key) + own_batches(a, a.value)) * ceil_div(a.sk, block);
