@@ -20,7 +20,6 @@ from common import (
     misaligned,
     poison,
     randn,
-    runs_hopper_kernels,
     sanitized,
     sliced,
     transposed,
@@ -29,6 +28,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 import torch_ext
+from torch_ext._architecture import architecture, splits_gain
 
 attention = torch.ops.xgemm.attention
 attention_lse = torch.ops.xgemm.attention_lse
@@ -109,9 +109,11 @@ class Reference:
 
 
 def on_tensor_cores(query: torch.Tensor) -> bool:
-    """Whether a kernel for tensor cores may serve the call: of fp32 on Hopper alone."""
-    dtypes = {torch.float16, torch.bfloat16} | ({torch.float32} if runs_hopper_kernels() else set())
-    return query.device.type == "cuda" and query.dtype in dtypes
+    """Whether a kernel for tensor cores may serve the call: of fp32 where fp16 parts gain."""
+    if query.device.type != "cuda":
+        return False
+    halves = query.dtype in (torch.float16, torch.bfloat16)
+    return halves or (query.dtype is torch.float32 and splits_gain(architecture(query.device), 2))
 
 
 def through_sdpa(query: torch.Tensor) -> bool:
