@@ -30,8 +30,7 @@ WEAK = "aoti_torch_get_current_cuda_stream"  # lives in libtorch_cuda.so only
 # The kernels of cmake/cuda.cmake's hopper_sources: tests of the plans say that no other GPU is given them.
 HOPPER_ONLY = re.compile(
     r"_ZN5xgemm(3lab(4fp32|6tensor|9attention)|(6matmul|9attention|7softmax)(\d+\w+_detail)?\d+"
-    r"(attention_(gradients|wgmma|fp16_split|wide)|split_for_gradients|bf16x3_|sliced_gemm|sweep_kernel|tf32_gemm|wgmma_gemm"
-    r"|few_rows|pack|softmax_shared))"
+    r"(attention_(wgmma|fp16_split|wide)|bf16x3_|sliced_gemm|sweep_kernel|tf32_gemm|wgmma_gemm|few_rows|pack|softmax_shared))"
 )
 
 
