@@ -12,9 +12,9 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 
 from torch_ext import functional as F
-from torch_ext.fake import FLOATING
+from torch_ext.fake import FLOATING, widest_head
 from torch_ext.replace.einsum import einsum
-from torch_ext.replace.operators import left_to_torch, widest_head
+from torch_ext.replace.operators import left_to_torch
 from torch_ext.replace.report import Report
 
 # Another class of tensor has its own idea of torch's functions. torch_ext.distributed adds those that it serves.
@@ -61,7 +61,10 @@ def reason(report: Report, name: str, inputs: tuple[Tensor | None, ...]) -> str 
         return f"dtype {str(first.dtype).removeprefix('torch.')}"
     if not (first.is_cuda or first.is_cpu or first.is_meta):
         return f"device {first.device.type}"
-    return left_to_torch(name, first.dtype, first.device) if not report.forced else None
+    if report.forced:
+        return None
+    widest = max(x.shape[-1] for x in inputs[:3]) if name == "attention" else 0
+    return left_to_torch(name, first.dtype, first.device, widest)
 
 
 def _derivative(x: Tensor) -> str | None:
@@ -217,7 +220,7 @@ def attention(
     elif is_causal and attn_mask is not None:
         other = "attn_mask and is_causal"
     else:
-        widest = widest_head(query.dtype, query.device)
+        widest = widest_head(query.dtype)
         other = f"head size over {widest}" if max(query.shape[-1], value.shape[-1]) > widest else None
     mask = None if attn_mask is None or attn_mask.dtype is torch.bool else attn_mask
     return other, (query, key, value, mask), ours

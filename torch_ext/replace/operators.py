@@ -2,7 +2,6 @@
 
 import torch
 
-from torch_ext import fake
 from torch_ext._architecture import architecture, splits_gain
 from torch_ext.functional._call import default_precision
 
@@ -14,6 +13,7 @@ OPERATORS = (
 PRODUCTS = frozenset({"linear", "matmul", "addmm", "attention", "multihead_attention"})
 # A forward without submodules that calls none but these is not caught by default.
 REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "argmax", "argmin"})
+WIDEST_IN_PARTS = 128  # csrc/attention/fp16_split/tile.h: kSplitMmaTiles
 FP64_TENSOR_CORES = ((8, 0), (10, 0))  # beside Hopper: csrc/matmul/plan/machine.h has the rates
 
 _architectures: dict[torch.device, tuple[int, int] | None] = {}
@@ -33,7 +33,7 @@ def _gains_by_parts(gpu: tuple[int, int]) -> bool:
 _architecture._dynamo_marked_constant = _gains_by_parts._dynamo_marked_constant = True
 
 
-def left_to_torch(operator: str, dtype: torch.dtype, device: torch.device) -> str | None:
+def left_to_torch(operator: str, dtype: torch.dtype, device: torch.device, head_size: int = 0) -> str | None:
     """Why the GPU leaves a call to torch, or None.
 
     On compute capability 8.0 and newer half precision runs on tensor cores. In float32 on 9.x (Hopper); elsewhere in
@@ -49,12 +49,5 @@ def left_to_torch(operator: str, dtype: torch.dtype, device: torch.device) -> st
         return None
     gains = operator != "attention" or _gains_by_parts(gpu)
     if dtype is torch.float32 and gains and default_precision() == "highest":
-        return None
+        return f"head size over {WIDEST_IN_PARTS}" if head_size > WIDEST_IN_PARTS else None
     return f"xgemm has no faster kernels for compute capability {gpu[0]}.{gpu[1]}"
-
-
-def widest_head(dtype: torch.dtype, device: torch.device) -> int:
-    """Of attention that is taken from torch; in float32 on other GPUs than Hopper, as far as fp16 parts go."""
-    gpu = _architecture(device)
-    by_mma_sync = dtype is torch.float32 and gpu is not None and gpu[0] != 9
-    return 128 if by_mma_sync else fake.widest_head(dtype)
