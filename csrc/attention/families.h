@@ -31,7 +31,7 @@ inline constexpr int kFewestSplitKeys = 64;
 /// Does fp32 in fp16 parts (fp16_split/) take less time on the GPU's tensor cores than torch's attention on its CUDA cores?
 inline bool parts_gain(const DeviceProperties& gpu) { return gpu.major == 9 || matmul::splits_gain(matmul::machine_of(gpu), 2); }
 inline bool parts_gain(const DeviceProperties& gpu, std::int64_t keys, std::int64_t d, std::int64_t dv) {
-  return gpu.major == 9 || (parts_gain(gpu) && keys >= kFewestSplitKeys && std::max(d, dv) <= kSplitMmaTiles.back().head_size);
+  return parts_gain(gpu) && (gpu.major == 9 || (keys >= kFewestSplitKeys && std::max(d, dv) <= kSplitMmaTiles.back().head_size));
 }
 
 /// A launch of so many CTAs needs them to fit 31 bits.

@@ -47,7 +47,9 @@ def left_to_torch(operator: str, dtype: torch.dtype, device: torch.device, head_
         return None
     if dtype is torch.float64 and operator != "attention" and gpu in FP64_TENSOR_CORES:
         return None
-    gains = operator != "attention" or _gains_by_parts(gpu)
-    if dtype is torch.float32 and gains and default_precision() == "highest":
-        return f"head size over {WIDEST_IN_PARTS}" if head_size > WIDEST_IN_PARTS else None
+    if dtype is torch.float32 and default_precision() == "highest":
+        if operator != "attention":
+            return None
+        if _gains_by_parts(gpu):
+            return f"head size over {WIDEST_IN_PARTS}" if head_size > WIDEST_IN_PARTS else None
     return f"xgemm has no faster kernels for compute capability {gpu[0]}.{gpu[1]}"

@@ -39,10 +39,10 @@ struct SplitOperands {
 struct SplitArguments : TileArguments {
   const float* query_scales;                       ///< [batch][position][head]
   const std::uint16_t *key_scales, *value_scales;  ///< bf16 powers of two: [batch][block][key], [batch][block][column]
-  int key_tiles;                                   ///< blocks of split.cuh, of a batch
+  int key_blocks;                                  ///< of split.cuh, of a batch
   float correction;                                ///< of scores
   // Key heads that the parts cannot represent.
-  const unsigned *query_status, *key_status, *value_status;  ///< of split.cuh; `key_tiles` per batch, of queries `query_blocks`
+  const unsigned *query_status, *key_status, *value_status;  ///< of split.cuh; `key_blocks` per batch, of queries `query_blocks`
   int query_blocks;
   int batches;       ///< key heads
   unsigned* failed;  ///< [key head]: 1 if CUDA cores have to compute it

@@ -11,6 +11,7 @@
 #include "attention/fp16_split/consumer.cuh"
 #include "attention/fp16_split/launch.h"
 #include "attention/fp16_split/producer.cuh"
+#include "attention/fp16_split/split.cuh"
 #include "device/launch.h"
 
 namespace xgemm::attention {

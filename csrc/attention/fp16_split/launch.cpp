@@ -89,7 +89,7 @@ std::optional<SplitPlan> plan_of(const Arguments& a, Problem problem, int sm_cou
   if (!rows) return {};
   // With three products per score, L2 misses cost little, and longest tiles first among all heads balance best. One product
   // needs keys and values at three times the rate, which memory does not reach: sections in L2, as in half precision.
-  // Tiles of 64 rows by mma.sync, of one length, go head by head: they read keys twice as often.
+  // mma.sync's tiles of half as many rows read keys twice as often: without a causal limit head by head, so that L2 has them.
   if (parts == 2 && (problem.causal || !problem.portable)) rows->section_heads = static_cast<int>(rows->tiles / rows->row_tiles);
   const std::int64_t query_rows = std::int64_t{a.sq} * a.group, block = split_block_rows(rows->info().head_size);
   const std::int64_t blocks = own_batches(a, a.query) * ceil_div(query_rows, block) +
@@ -107,7 +107,7 @@ void fill_split_arguments(SplitArguments& g, const Arguments& a, const SplitMemo
   g.query_scales = static_cast<const float*>(query.scales);
   g.key_scales = static_cast<const std::uint16_t*>(key.scales), g.value_scales = static_cast<const std::uint16_t*>(value.scales);
   g.query_status = query.status, g.key_status = key.status, g.value_status = value.status;
-  g.query_blocks = static_cast<int>(query.blocks.divisor), g.key_tiles = static_cast<int>(key.blocks.divisor);
+  g.query_blocks = static_cast<int>(query.blocks.divisor), g.key_blocks = static_cast<int>(key.blocks.divisor);
   g.batches = static_cast<int>(a.batches), g.failed = memory.failed;
   g.correction = 1.f + 0x1p-23f;
 }

@@ -34,7 +34,7 @@ struct SplitRows {
         query_at(ptx::shared_address(queries) +
                  static_cast<std::uint32_t>(QueryReader().lane_at + thread_index() / 32 * 16 * kRowBytes)) {
     const auto first_block = [&](const TileArguments::Steps& steps) {
-      return (tile.inner * steps.inner + tile.outer * steps.outer) * g.key_tiles;
+      return (tile.inner * steps.inner + tile.outer * steps.outer) * g.key_blocks;
     };
     key_block = warp_uniform(first_block(g.key_steps)), value_block = warp_uniform(first_block(g.value_steps));
 #pragma unroll

@@ -2,7 +2,6 @@
 #pragma once
 #include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/shared.cuh"
-#include "attention/fp16_split/split.cuh"
 #include "attention/wgmma/producer.cuh"
 
 namespace xgemm::attention {
@@ -28,7 +27,7 @@ __device__ __forceinline__ void produce_parts(const SplitArguments& g, const Spl
         ptx::barrier_arrive_expect(landed, blocks * S::kKeyBlock + scale_bytes);
         if (part == 0)
           ptx::bulk_load(shared.scales + slot.slot * S::kScales,
-                         scales + (static_cast<std::int64_t>(batch) * g.key_tiles + n) * count, scale_bytes, landed);
+                         scales + (static_cast<std::int64_t>(batch) * g.key_blocks + n) * count, scale_bytes, landed);
         for (int block = 0; block < blocks; ++block)
           ptx::tma_load(shared.slot(slot.slot) + block * S::kKeyBlock, &map, landed, 64 * block, n * S::kKeys, batch, part);
       }

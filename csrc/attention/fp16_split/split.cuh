@@ -320,7 +320,7 @@ __device__ __forceinline__ void judge_heads(const SplitArguments& g) {
       return warp_reduce(all, merge_status);
     };
     const unsigned query = look(g.query_status, g.query_steps, g.query_blocks),
-                   key = look(g.key_status, g.key_steps, g.key_tiles), value = look(g.value_status, g.value_steps, g.key_tiles);
+                   key = look(g.key_status, g.key_steps, g.key_blocks), value = look(g.value_status, g.value_steps, g.key_blocks);
     constexpr unsigned kEnough = 256 + 32;
     const bool sparse = ((query | key) & kSplitLossy) != 0 && (query & kSplitDensity) + (key & kSplitDensity) < kEnough;
     if (lane == 0) g.failed[head] = ((query | key | value) & kSplitFailed) != 0 || sparse;
