@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch.nn.functional as F
-from common import assert_as_good_as, randn
+from common import assert_as_good_as, check_replays, randn
 from flash_conventions import efficient_logsumexp, flash_logsumexp, reference, strides_of_efficient, strides_of_flash
 from sequences import by_sequence, ends, int32
 from torch.nn.attention import (
@@ -369,13 +369,8 @@ def test_checkpointing_autocast_and_graphs(active: list) -> None:
             return checkpoint(flash, q, k, v, use_reentrant=False)
 
     check_gradients(call, tensors, served=active)
-    q, k, v = (t.bfloat16() for t in tensors)
-    wanted, graph = flash(q, k, v), torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        output = flash(q, k, v)
-    output.zero_()
-    graph.replay()
-    torch.testing.assert_close(output, wanted, rtol=0, atol=0)
+    halves = [t.bfloat16() for t in tensors]
+    check_replays(lambda: flash(*halves), *halves)
 
 
 @pytest.mark.cuda
