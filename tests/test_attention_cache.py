@@ -35,18 +35,16 @@ def test_against_float64(seed: int, dtype: torch.dtype, device: torch.device) ->
     added = [randn(count, new, shared, size, dtype=dtype, device=device) for size in (d, dv)]
     seen = [[torch.cat([t, x[i]]) for t, x in zip(kv, added, strict=True)] for i, kv in enumerate(filled)]
     wanted = stacked(q, seen, **options)
-    table, page = None, max(room, 1)
-    parts = [[torch.cat([t, t.new_full((page - len(t), *t.shape[1:]), torch.nan)]) for t in kv] for kv in filled]
-    if rng.random() < 0.6:
+    paged, page = rng.random() < 0.6, max(room, 1)
+    if paged:
         page = rng.choice([1, 16, 16, 64, 48])
-        columns = -(-max(room, 1) // page)
-        whole = [
-            [torch.cat([t, t.new_full((columns * page - len(t), *t.shape[1:]), torch.nan)]) for t in kv]
-            for kv in filled
-        ]
+    columns = -(-max(room, 1) // page)
+    whole = [
+        [torch.cat([t, t.new_full((columns * page - len(t), *t.shape[1:]), torch.nan)]) for t in kv] for kv in filled
+    ]
+    caches, table = [torch.stack(t) for t in zip(*whole, strict=True)], None
+    if paged:
         caches, table = in_pages(whole, page, columns, rng)
-    else:
-        caches = [torch.stack(t) for t in zip(*parts, strict=True)]
     caches = [spread(t, rng) for t in caches]
     lengths, bits = int32(before, device), [t.clone() for t in caches]
     given = options | ({"key": spread(added[0], rng), "value": spread(added[1], rng)} if new else {})

@@ -23,7 +23,10 @@ WGMMA_PRODUCTS = [
     ),
     *PLANNERS,
 ]
-FP32_PRODUCTS = [*(CSRC / "matmul" / f"{name}.cu" for name in ("sliced/sliced", "bf16x3/kernel", "tf32/kernel")), *PLANNERS]
+FP32_PRODUCTS = [
+    *(CSRC / "matmul" / f"{name}.cu" for name in ("sliced/sliced", "bf16x3/kernel", "tf32/kernel")),
+    *PLANNERS,
+]
 SOFTMAX = [
     *(
         CSRC / "softmax" / name

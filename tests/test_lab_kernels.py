@@ -306,7 +306,11 @@ def test_tiled_matmul(variant):
 @CUDA
 def test_ops_use_the_current_stream_and_graphs():
     x, y = randn(1000, 777, device="cuda"), randn(777, 1000, device="cuda")
-    calls = [partial(lab.softmax, variant="online"), partial(lab.reduce_sum, version=7), partial(lab.sgemm, b=y, step=7)]
+    calls = [
+        partial(lab.softmax, variant="online"),
+        partial(lab.reduce_sum, version=7),
+        partial(lab.sgemm, b=y, step=7),
+    ]
     for call in calls:
         check_side_stream(call, x)
         check_replays(partial(call, x), x)
