@@ -113,9 +113,8 @@ def test_swaps_everything_and_says_so(block: Block, device: torch.device) -> Non
     assert report.calls == {(kind, "xgemm"): n for kind, n in SERVED.items()}
     assert report.modules == {"Linear": 2, "MultiheadAttention": 1, "Softmax": 1, "LogSoftmax": 1}
     assert "2 Linear" in str(report) and "attention" in str(report) and "xgemm.Linear(" in str(block)
-    assert (
-        all(a is b for a, b in zip(block.parameters(), parameters, strict=True)) and list(block.state_dict()) == state
-    )
+    assert all(a is b for a, b in zip(block.parameters(), parameters, strict=True))
+    assert list(block.state_dict()) == state
 
     report.undo()
     torch.testing.assert_close(block(x), expected, rtol=0, atol=0)
@@ -634,10 +633,8 @@ def test_fp32_products_without_tensor_cores(
 def test_multihead_attention_may_run_on_both(as_gpu: Callable[[tuple[int, int]], None], device: torch.device) -> None:
     """Its float32 projections on xgemm, its attention on torch."""
     as_gpu(GEFORCE)
-    heads, x = (
-        torch.nn.MultiheadAttention(16, 4, batch_first=True, device=device).eval(),
-        randn(2, 5, 16, device=device),
-    )
+    heads = torch.nn.MultiheadAttention(16, 4, batch_first=True, device=device).eval()
+    x = randn(2, 5, 16, device=device)
     expected = heads(x, x, x, need_weights=False)[0]
     report = torch_ext.replace(heads)
     torch.testing.assert_close(heads(x, x, x, need_weights=False)[0], expected)
