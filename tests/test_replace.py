@@ -7,6 +7,7 @@ import io
 import itertools
 import os
 import pickle
+import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -254,7 +255,7 @@ def test_hooks_shared_modules_copies_and_threads() -> None:
     expected, report = model(x), torch_ext.replace(model)
     assert report.modules == {"Linear": 1, "Softmax": 1}
     torch.testing.assert_close(copy.deepcopy(model)(x), expected)
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(4, initializer=threading.Barrier(4).wait) as pool:  # four threads at a time
         for result in pool.map(model, [x] * 4):
             torch.testing.assert_close(result.detach(), expected)
     assert len(seen) == 2 * 6
