@@ -22,6 +22,7 @@ SANITIZER = os.environ.get("XGEMM_SANITIZER", "")  # the tool that watches this 
 SANITIZED = bool(SANITIZER)  # fewer and smaller cases: racecheck takes 0.1 to 2 s per launch
 CSRC = Path(__file__).parents[1] / "csrc"
 FLOATING = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+OPS_ALONG_DIMS = ["sum", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "softmax", "log_softmax"]
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     **{"none": lambda x: x, "relu": F.relu, "gelu": F.gelu, "silu": F.silu},
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),

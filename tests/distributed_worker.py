@@ -8,7 +8,7 @@ import itertools
 import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 
@@ -240,6 +240,17 @@ def blocks(mesh: DeviceMesh, linear: type[torch.nn.Linear] = torch.nn.Linear) ->
     return model, x, reference(x)
 
 
+SERVED = {("linear", "xgemm"): 12, ("attention", "xgemm"): 2}  # of the two blocks
+
+
+def ours_and_replaced(mesh: DeviceMesh) -> Iterator[tuple[torch.nn.Module, ...]]:
+    """blocks() of our modules, and of torch's that are replaced, in which we serve everything."""
+    yield blocks(mesh, torch_ext.nn.Linear)
+    report = torch_ext.replace((made := blocks(mesh))[0], include="all")
+    yield made
+    assert report.calls == SERVED, report
+
+
 def parallelize(model: torch.nn.Module, mesh: DeviceMesh, sequence: bool = False, local: bool = True) -> None:
     columns = ColwiseParallel(input_layouts=Shard(1) if sequence else R, use_local_output=local)
     rows = RowwiseParallel(output_layouts=Shard(1) if sequence else R, use_local_output=local)
@@ -274,19 +285,15 @@ def tensor_parallel_of_a_replaced_model(mesh: DeviceMesh) -> None:
         if not swap_first:
             report = torch_ext.replace(model, include="all")
         close(model(x), expected)
-        assert report.calls == {("linear", "xgemm"): 12, ("attention", "xgemm"): 2}, report
+        assert report.calls == SERVED, report
 
 
 @check
 def sequence_parallel(mesh: DeviceMesh) -> None:
-    for linear in (torch_ext.nn.Linear, torch.nn.Linear):
-        model, x, expected = blocks(mesh, linear)
-        if linear is torch.nn.Linear:
-            report = torch_ext.replace(model, include="all")
+    for model, x, expected in ours_and_replaced(mesh):
         parallelize(model, mesh, sequence=True)
         mine = mesh.get_local_rank()
         close(model(x.chunk(mesh.size(), 1)[mine]), expected.chunk(mesh.size(), 1)[mine])
-    assert report.calls == {("linear", "xgemm"): 12, ("attention", "xgemm"): 2}, report
 
 
 @check
@@ -300,22 +307,18 @@ def dtensors_from_end_to_end(mesh: DeviceMesh) -> None:
     with CommDebugMode() as communication:
         actual = model(given)
     same(actual, expected)
-    assert report.calls == {("linear", "xgemm"): 12, ("attention", "xgemm"): 2}, report
+    assert report.calls == SERVED, report
     assert communication.get_total_counts() == 4, communication.get_comm_counts()
 
 
 @check
 def fully_sharded(mesh: DeviceMesh) -> None:
-    for linear in (torch_ext.nn.Linear, torch.nn.Linear):
-        model, x, expected = blocks(mesh, linear)
-        if linear is torch.nn.Linear:
-            report = torch_ext.replace(model, include="all")
+    for model, x, expected in ours_and_replaced(mesh):
         for block in model:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
         assert isinstance(model[0].q.weight, DTensor)
         close(model(x), expected)
-    assert report.calls == {("linear", "xgemm"): 12, ("attention", "xgemm"): 2}, report
 
 
 @check

@@ -5,7 +5,6 @@ batch and layout; graphs, streams, no kernels but ours.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -186,13 +185,6 @@ def check_op_db(
     assert seen > 0
 
 
-@contextmanager
-def batch_invariance() -> Iterator[None]:
-    """The mode in which a row's bits depend on its own data, its length, dtype and GPU alone."""
-    with torch_ext.batch_invariant():
-        yield
-
-
 def rows_in_other_places(x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, int, slice | torch.Tensor]]:
     """Rows of a matrix alone, permuted and all, in every layout; in batches: name, tensor, the rows' dim, which rows.
 
@@ -220,7 +212,7 @@ def check_batch_invariance(op: Callable[[torch.Tensor, int], torch.Tensor], dtyp
     long = (121, 153, 154, 157, 158, 161, 177, 257, 301, 313, 314, 401, 513, 700, 1024, 1605, 5000)
     for n in (*short, *long, 8192, 20000, 50257, 140001, 600001):
         x = torch.randn(max(12, min(40000, 200000 // n) // 12 * 12), n, device=CUDA).to(dtype)
-        with batch_invariance():
+        with torch_ext.batch_invariant():
             expected = op(x, 1)
             for place, moved, dim, which in rows_in_other_places(x):
                 y = op(moved, dim)

@@ -35,18 +35,16 @@ def test_against_float64(seed: int, dtype: torch.dtype, device: torch.device) ->
     added = [randn(count, new, shared, size, dtype=dtype, device=device) for size in (d, dv)]
     seen = [[torch.cat([t, x[i]]) for t, x in zip(kv, added, strict=True)] for i, kv in enumerate(filled)]
     wanted = stacked(q, seen, **options)
-    table, page = None, max(room, 1)
-    parts = [[torch.cat([t, t.new_full((page - len(t), *t.shape[1:]), torch.nan)]) for t in kv] for kv in filled]
-    if rng.random() < 0.6:
+    paged, page = rng.random() < 0.6, max(room, 1)
+    if paged:
         page = rng.choice([1, 16, 16, 64, 48])
-        columns = -(-max(room, 1) // page)
-        whole = [
-            [torch.cat([t, t.new_full((columns * page - len(t), *t.shape[1:]), torch.nan)]) for t in kv]
-            for kv in filled
-        ]
+    columns = -(-max(room, 1) // page)
+    whole = [
+        [torch.cat([t, t.new_full((columns * page - len(t), *t.shape[1:]), torch.nan)]) for t in kv] for kv in filled
+    ]
+    caches, table = [torch.stack(t) for t in zip(*whole, strict=True)], None
+    if paged:
         caches, table = in_pages(whole, page, columns, rng)
-    else:
-        caches = [torch.stack(t) for t in zip(*parts, strict=True)]
     caches = [spread(t, rng) for t in caches]
     lengths, bits = int32(before, device), [t.clone() for t in caches]
     given = options | ({"key": spread(added[0], rng), "value": spread(added[1], rng)} if new else {})
@@ -218,10 +216,7 @@ def test_more_than_two_billion_elements() -> None:
     table, lengths = int32([[count - 1, 0], [3, count - 2]], device), int32([300, 511], device)
     for t in pages:
         t[table.flatten().long()] = randn(4, page, 2, 64, dtype=torch.bfloat16, device=device)
-    q, new = (
-        randn(2, 1, 8, 64, dtype=torch.bfloat16, device=device),
-        randn(2, 1, 2, 64, dtype=torch.bfloat16, device=device),
-    )
+    q, new = (randn(2, 1, heads, 64, dtype=torch.bfloat16, device=device) for heads in (8, 2))
     results = with_cache(q, *pages, lengths, key=new, value=new, block_table=table)
     seen = [[rows_of(t, table, i)[: n + 1] for t in pages] for i, n in enumerate(lengths.tolist())]
     assert torch.equal(seen[1][0][-1], new[1, 0])
@@ -238,10 +233,8 @@ def test_lengths_and_tables_out_of_range(sq: int) -> None:
     device, huge = torch.device("cuda"), 1 << 30
     around = [torch.full((8, 16, 2, 64), 7.0, dtype=torch.bfloat16, device=device) for _ in "kv"]
     caches = [t[2:6].copy_(randn(4, 16, 2, 64, dtype=torch.bfloat16, device=device)) for t in around]
-    q, new = (
-        randn(4, sq, 8, 64, dtype=torch.bfloat16, device=device),
-        randn(4, 1, 2, 64, dtype=torch.bfloat16, device=device),
-    )
+    q = randn(4, sq, 8, 64, dtype=torch.bfloat16, device=device)
+    new = randn(4, 1, 2, 64, dtype=torch.bfloat16, device=device)
     table = int32([[3, 1], [-1, huge], [0, -huge], [0, 2]], device)
     lengths = int32([20, 20, huge, -huge], device)
     results = with_cache(q, *caches, lengths, key=new, value=new, block_table=table)

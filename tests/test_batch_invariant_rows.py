@@ -5,7 +5,9 @@ from functools import partial
 import pytest
 import torch
 from common import FLOATING
-from reductions import CUDA, batch_invariance, check_batch_invariance, rows_in_other_places, same_bits
+from reductions import CUDA, check_batch_invariance, rows_in_other_places, same_bits
+
+import torch_ext
 
 pytestmark = pytest.mark.cuda
 ops = torch.ops.xgemm
@@ -36,7 +38,7 @@ def test_several_reduced_dims(dtype: torch.dtype) -> None:
     """In logical order, whatever their order in memory."""
     x = torch.randn(6, 5, 40, 33, device=CUDA).to(dtype)
     for op in (ops.sum, ops.logsumexp):
-        with batch_invariance():
+        with torch_ext.batch_invariant():
             expected = op(x.transpose(1, 2).reshape(6 * 40, 5 * 33), [1]).view(6, 40)
             for place in (x, x.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0), x.expand(6, 5, 40, 33)[:, :, ::1]):
                 assert same_bits(op(place, [1, 3]), expected)
@@ -52,7 +54,7 @@ def test_cross_entropy(dtype: torch.dtype, smoothing: float) -> None:
         x = torch.randn(max(12, 20000 // n // 12 * 12), n, device=CUDA).to(dtype)
         target = torch.randint(n, (len(x),), device=CUDA)
         loss = partial(ops.cross_entropy, reduction="none", label_smoothing=smoothing)
-        with batch_invariance():
+        with torch_ext.batch_invariant():
             expected = loss(x, target)
             for place, moved, dim, which in rows_in_other_places(x):
                 if dim == 0:
@@ -68,7 +70,7 @@ def test_masks(dtype: torch.dtype, mask_dtype: torch.dtype) -> None:
     for n in (7, 64, 1000, 20001):
         x = torch.randn(6, n, device=CUDA).to(dtype)
         mask = torch.rand(6, n, device=CUDA) > 0.3 if mask_dtype == torch.bool else torch.randn(6, n, device=CUDA)
-        with batch_invariance():
+        with torch_ext.batch_invariant():
             expected = ops.scaled_masked_softmax(x, mask, 0.5, 1)
             assert same_bits(ops.scaled_masked_softmax(x[2:3], mask[2:3], 0.5, 1), expected[2:3])
             assert same_bits(ops.scaled_masked_softmax(x, mask.t().contiguous().t(), 0.5, 1), expected)

@@ -147,16 +147,6 @@ def test_training_end_to_end_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFi
     assert len(figure.axes) == 1 + len(CURVES)
 
 
-def test_enable_serves_the_steps_of_our_contender_alone() -> None:
-    problem = training.problems(cuda=False)[3]
-    made = problem.make(CPU.device, torch.float32)
-    for name, context in training.contexts(torch.float32, CPU).items():
-        with torch_ext.enable(ops=[], device="cpu") as outside, context():
-            made.step(made.loss)
-            served = {server for _, server in outside.calls}
-        assert ("xgemm" in served) == (name == "xgemm")
-
-
 def test_compiled_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """One compiled loss calls our operators within our context alone, forward and backward, with eager's losses.
 

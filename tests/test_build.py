@@ -1,6 +1,5 @@
 """The built library's dynamic symbols, the package, and the tools that build, set up and record evidence."""
 
-import argparse
 import os
 import re
 import shutil
@@ -440,13 +439,6 @@ def test_evidence_of_a_run_in_parts_adds_up(monkeypatch: pytest.MonkeyPatch) -> 
     assert summary["sanitizer"]["memcheck"] == {"tests": 2, "failed": 0, "errors": 0}
     assert summary["sanitizer"]["racecheck"]["errors"] == -1  # the tool died: must not count as clean
     assert summary["missing"] == ["memcheck 2/2", "initcheck 1/1", "synccheck 1/1", "fuzz 1/1"]
-
-
-def test_shards_that_there_are() -> None:
-    assert gpu_tests.shard("2/3") == "2/3"
-    for text in ("3/2", "0/2", "2"):
-        with pytest.raises(argparse.ArgumentTypeError, match=f"expected I/N with I of 1 to N, got {text}"):
-            gpu_tests.shard(text)
 
 
 def test_sanitizer_logs_are_read() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch._dynamo.testing
 from calls import CALLS, Call, name
-from common import randn, sliced, transposed, tuple_of
+from common import OPS_ALONG_DIMS, randn, sliced, transposed, tuple_of
 from named import OPERATORS, cases_of, make
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -122,9 +122,7 @@ def test_compile_a_model_of_all_operators(backend: str, dynamic: bool, device: t
     assert counter.frame_count == first
 
 
-@pytest.mark.parametrize(
-    "op", ["sum", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "softmax", "log_softmax"]
-)
+@pytest.mark.parametrize("op", OPS_ALONG_DIMS)
 def test_a_dim_that_changes_from_call_to_call(op: str) -> None:
     """The second value makes Dynamo treat the dim as dynamic."""
     function, x = getattr(torch_ext, op), randn(3, 4, 5)

@@ -32,13 +32,10 @@ def test_occupancy_table(gpu: str, threads: int, registers: int, blocks: int, fr
     assert got.fraction == pytest.approx(fraction)
 
 
-@pytest.mark.parametrize(("side", "blocks"), [(8, 32), (16, 8), (32, 2)])
-def test_tiles_fill_an_h200(side: int, blocks: int) -> None:
-    got = d.occupancy(H200, side * side, 32, d.tile_shared_memory(side * side))
-    assert (got.blocks, got.fraction) == (blocks, 1)
-
-
 def test_shared_memory_limits() -> None:
+    for side, blocks in (8, 32), (16, 8), (32, 2):
+        got = d.occupancy(H200, side * side, 32, d.tile_shared_memory(side * side))
+        assert (got.blocks, got.fraction) == (blocks, 1)
     got = d.occupancy(d.KNOWN["RTX 3090"], 1024, 37, 8192)
     assert (got.blocks, got.limited_by) == (1, "threads")
     assert d.occupancy(H200, 128, 32, 100 * d.KIB).limited_by == "shared memory"

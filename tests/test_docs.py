@@ -78,24 +78,6 @@ def test_pages_show_the_results_that_are_kept() -> None:
     assert named == {*tables.LAB, *(name for name in report.PARTS if name)}
 
 
-def test_readme_begins_with_what_a_new_user_needs() -> None:
-    """One sentence, two commands, ten lines of Python, one plot, one table of at most ten rows, in this order."""
-    text = (ROOT / "README.md").read_text()
-    marks = ["begin why", "```sh", "```python", "begin -->", "![", "\n| ---", "## From Python"]
-    places = [text.index(mark) for mark in marks]
-    assert places == sorted(places)
-    sentence = re.search(r"begin why -->\n(.*?)<!-- results:end", text, re.DOTALL)[1]
-    assert len(re.findall(r"\.(?:\s|$)", sentence)) == 1
-    commands, python = re.search(r"```sh\n(.*?)```", text, re.DOTALL)[1], python_of_readme()
-    assert [line.split("#")[0].strip() for line in commands.splitlines()] == ["make demo", "make test"]
-    assert len([line for line in python.splitlines() if line.strip()]) <= 10
-    first = text[: places[-1]]
-    assert first.count("![") == text.count("![") == 1 and first.count("\n| ---") == 1
-    rows = re.search(r"\n\| ---.*?\n((?:\|.*\n)+)", first)[1].splitlines()
-    assert 1 <= len(rows) <= 10
-    assert "`make lab`" in text
-
-
 def blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 

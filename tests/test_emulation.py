@@ -23,7 +23,10 @@ WGMMA_PRODUCTS = [
     ),
     *PLANNERS,
 ]
-SLICED = [CSRC / "matmul" / "sliced" / "sliced.cu", *PLANNERS]
+FP32_PRODUCTS = [
+    *(CSRC / "matmul" / f"{name}.cu" for name in ("sliced/sliced", "bf16x3/kernel", "tf32/kernel")),
+    *PLANNERS,
+]
 SOFTMAX = [
     *(
         CSRC / "softmax" / name
@@ -49,9 +52,8 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        *(("tf32", PLANNERS), ("fp64", PLANNERS), ("fp64_m8n8k4", PLANNERS)),
-        *(("bf16x3", [CSRC / "matmul" / "bf16x3" / "kernel.cu", *PLANNERS]), ("mma", PLANNERS), ("large", PLANNERS)),
-        *(("wgmma_products", WGMMA_PRODUCTS), ("sliced", SLICED), ("softmax", SOFTMAX)),
+        *(("fp64", PLANNERS), ("fp64_m8n8k4", PLANNERS), ("mma", PLANNERS), ("fp32_products", FP32_PRODUCTS)),
+        *(("wgmma_products", WGMMA_PRODUCTS), ("softmax", SOFTMAX)),
     ],
 )
 def test_kernels_that_are_right_on_a_gpu(emulated, name, more):

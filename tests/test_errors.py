@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from calls import CALLS, Call, name
-from common import compile_program, randn
+from common import OPS_ALONG_DIMS, compile_program, randn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
@@ -249,9 +249,7 @@ def test_shapes_and_options(op: str, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("dim", [-4, 3, 1 << 40])
-@pytest.mark.parametrize(
-    "op", ["sum", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "softmax", "log_softmax"]
-)
+@pytest.mark.parametrize("op", OPS_ALONG_DIMS)
 def test_dim_out_of_range(op: str, dim: int, device: torch.device) -> None:
     check_fake_too(op, IndexError, rf"dim in \[-3, 2\], got {dim}$", randn(2, 3, 4, device=device), dim)
     check_fake_too(op, IndexError, r"dim in \[-1, 0\], got 1$", randn(device=device), 1)

@@ -207,10 +207,8 @@ def test_scheduling_sees_waves(on_cpu):
     assert [at[n]["us"] for n in (1, 132, 264, 265, 528)] == [1, 1, 1, 2, 2]
     assert [at[n]["used"] for n in (1, 132, 264)] == [1, 132, 132] and at[528]["most"] == 2
     assert [50, 1000, 2000] in at[265]["timeline"]  # the plot shows the block that waited
-    assert (
-        lab.conclude(rows).shown
-        and "264 run at once, at most 2 on an SM, and one more takes" in lab.conclude(rows).text
-    )
+    conclusion = lab.conclude(rows)
+    assert conclusion.shown and "264 run at once, at most 2 on an SM, and one more takes" in conclusion.text
 
 
 def test_runner_prints_and_writes(on_cpu, tmp_path, capsys):

@@ -6,11 +6,12 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from common import SANITIZED, poison, randn, runs_hopper_kernels
+from common import SANITIZED, check_replays, check_side_stream, poison, randn, runs_hopper_kernels
 from lab_checks import CUDA, assert_sgemm, message
 
 import torch_ext.lab
@@ -304,20 +305,15 @@ def test_tiled_matmul(variant):
 
 @CUDA
 def test_ops_use_the_current_stream_and_graphs():
-    x = randn(1000, 777, device="cuda")
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        eager = [lab.softmax(x, "online"), lab.reduce_sum(x, 7), lab.sgemm(x, x.mT.contiguous(), step=7)]
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    transposed = x.mT.contiguous()
-    with torch.cuda.graph(graph):
-        captured = [lab.softmax(x, "online"), lab.reduce_sum(x, 7), lab.sgemm(x, transposed, step=7)]
-    graph.replay()
-    torch.cuda.synchronize()
-    for ours, expected in zip(captured, eager, strict=True):
-        assert torch.equal(ours, expected)
+    x, y = randn(1000, 777, device="cuda"), randn(777, 1000, device="cuda")
+    calls = [
+        partial(lab.softmax, variant="online"),
+        partial(lab.reduce_sum, version=7),
+        partial(lab.sgemm, b=y, step=7),
+    ]
+    for call in calls:
+        check_side_stream(call, x)
+        check_replays(partial(call, x), x)
 
 
 @CUDA

@@ -54,10 +54,8 @@ def test_one_part_is_as_good_as_tf32(tile: str, shape: tuple[int, int, int]) -> 
 def test_half_precision_without_a_unit_stride_or_a_k() -> None:
     """No family but this one takes them."""
     for dtype in HALVES:
-        a, b = (
-            randn(60, 2 * 70, dtype=dtype, device="cuda")[:, ::2],
-            randn(2 * 90, 70, dtype=dtype, device="cuda")[::2].mT,
-        )
+        a = randn(60, 2 * 70, dtype=dtype, device="cuda")[:, ::2]
+        b = randn(2 * 90, 70, dtype=dtype, device="cuda")[::2].mT
         check(a, b)
         assert not matmul(a[:, :0], b[:0]).any()
         check(randn(2000, 9, dtype=dtype, device="cuda")[:, ::3], randn(3, 5, dtype=dtype, device="cuda"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch.nn.functional as F
-from common import assert_as_good_as, randn
+from common import assert_as_good_as, check_replays, randn
 from flash_conventions import efficient_logsumexp, flash_logsumexp, reference, strides_of_efficient, strides_of_flash
 from sequences import by_sequence, ends, int32
 from torch.nn.attention import (
@@ -27,33 +27,23 @@ SDPA, FORWARD = "_scaled_dot_product_flash_attention", "_flash_attention_forward
 HALF = [torch.float16, torch.bfloat16]
 
 
-def heads_first(b: int, h: int, s: int, d: int, **options) -> torch.Tensor:
-    return randn(b, h, s, d, **options)
-
-
-def heads_beside(b: int, h: int, s: int, d: int, **options) -> torch.Tensor:
-    return randn(b, s, h, d, **options).transpose(1, 2)
-
-
-def length_first(b: int, h: int, s: int, d: int, **options) -> torch.Tensor:
-    return randn(s, b, h, d, **options).permute(1, 2, 0, 3)
-
-
-def from_packed(b: int, h: int, s: int, d: int, **options) -> torch.Tensor:
-    return randn(b, s, 3, h, d, **options).select(2, 1).transpose(1, 2)
-
-
-def heads_backwards(b: int, h: int, s: int, d: int, **options) -> torch.Tensor:
-    return randn(h, b, s, d, **options).transpose(0, 1)
-
-
-LAYOUTS = [heads_first, heads_beside, length_first, from_packed, heads_backwards]
+# Orders of the dims of (B, H, S, D) in memory; 3: a query among query, key and value, which a projection packs.
+HEADS_FIRST, HEADS_BESIDE, LENGTH_FIRST, PACKED, HEADS_BACKWARDS = LAYOUTS = ["bhsd", "bshd", "sbhd", "bs3hd", "hbsd"]
 SIZES = [(2, 4, 4, 17, 17, 16), (1, 6, 2, 33, 33, 24), (3, 2, 1, 1, 40, 8), (1, 1, 1, 5, 9, 64), (2, 3, 3, 21, 6, 8)]
 
 
-def inputs(make: Callable, sizes: tuple, dtype=torch.bfloat16, device="cpu") -> tuple[torch.Tensor, ...]:
+def lay(order: str, *sizes: int, **options) -> torch.Tensor:
+    size = dict(zip("bhsd3", (*sizes, 3), strict=True))
+    x = randn(*(size[dim] for dim in order), **options)
+    if "3" in order:
+        x, order = x.select(order.index("3"), 1), order.replace("3", "")
+    return x.permute([order.index(dim) for dim in "bhsd"])
+
+
+def inputs(order: str, sizes: tuple, dtype=torch.bfloat16, device="cpu") -> tuple[torch.Tensor, ...]:
     b, h, hk, sq, sk, d = sizes
-    return tuple(make(*shape, dtype=dtype, device=device) for shape in ((b, h, sq, d), (b, hk, sk, d), (b, hk, sk, d)))
+    shapes = (b, h, sq, d), (b, hk, sk, d), (b, hk, sk, d)
+    return tuple(lay(order, *shape, dtype=dtype, device=device) for shape in shapes)
 
 
 def arguments(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> tuple:
@@ -77,11 +67,11 @@ def described(results: tuple) -> list:
     return [(t.shape, strides(t), t.dtype) if isinstance(t, torch.Tensor) else t for t in results]
 
 
-@pytest.mark.parametrize("make", LAYOUTS)
+@pytest.mark.parametrize("order", LAYOUTS)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("name", sdpa.OPERATORS)
-def test_results_are_laid_out_as_torchs(name: str, sizes: tuple, make: Callable) -> None:
-    q, k, v = inputs(make, sizes)
+def test_results_are_laid_out_as_torchs(name: str, sizes: tuple, order: str) -> None:
+    q, k, v = inputs(order, sizes)
     args = arguments(name, q, k, v, causal=True)
     results = served(name, args)
     on_meta = (t.to("meta") if isinstance(t, torch.Tensor) else t for t in args)
@@ -97,9 +87,9 @@ def test_results_are_laid_out_as_torchs(name: str, sizes: tuple, make: Callable)
     ],
     ids=str,
 )
-@pytest.mark.parametrize(("sizes", "make"), list(zip(SIZES, LAYOUTS, strict=True)))
-def test_values(sizes: tuple, make: Callable, options: dict) -> None:
-    q, k, v = inputs(make, sizes)
+@pytest.mark.parametrize(("sizes", "order"), list(zip(SIZES, LAYOUTS, strict=True)))
+def test_values(sizes: tuple, order: str, options: dict) -> None:
+    q, k, v = inputs(order, sizes)
     causal, scale, window = options.get("causal", False), options.get("scale"), options.get("window", (-1, -1))
     plain = tuple(-1 if size is None else size for size in window)
     output, logsumexp = reference(q, k, v, scale=scale, causal=causal, window=plain)
@@ -122,7 +112,7 @@ def test_values(sizes: tuple, make: Callable, options: dict) -> None:
     ids=lambda extra: next(iter(extra)),
 )
 def test_calls_that_are_not_served(extra: dict) -> None:
-    q, k, v = inputs(heads_first, SIZES[0])
+    q, k, v = inputs(HEADS_FIRST, SIZES[0])
     for name in sdpa.OPERATORS:
         assert served(name, arguments(name, q, k, v)) is not None
         assert served(name, arguments(name, q, k, v), **extra) is None
@@ -135,7 +125,7 @@ def test_tensors_that_are_not_served(name: str) -> None:
     def is_served(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
         return served(name, arguments(name, q, k, v)) is not None
 
-    q, k, v = inputs(heads_first, SIZES[0])
+    q, k, v = inputs(HEADS_FIRST, SIZES[0])
     assert is_served(q, k, v)
     assert not is_served(q.float(), k.float(), v.float())
     assert not is_served(q, k.half(), v)
@@ -147,7 +137,7 @@ def test_tensors_that_are_not_served(name: str) -> None:
     assert not is_served(q, k, v.mT.contiguous().mT)
     assert not is_served(q, k, v.to("meta"))
     for size in (12, 264):
-        assert not is_served(*inputs(heads_first, (2, 4, 4, 17, 17, size)))
+        assert not is_served(*inputs(HEADS_FIRST, (2, 4, 4, 17, 17, size)))
     packed = tuple(t[0].transpose(0, 1) for t in (q, k, v))
     assert _sdpa.FORWARDS[FORWARD](dict(zip(("query", "key", "value"), packed, strict=True))) is None
 
@@ -186,10 +176,10 @@ def test_packed_sequences(make: Callable, causal: bool, window: tuple, scale: fl
     torch.testing.assert_close(used[0].double(), output, rtol=2e-2, atol=2e-2)
     changes = {"cum_seq_k": None}, {"cum_seq_q": args[3].long()}, {"dropout_p": 0.1}, {"cum_seq_k": args[4].to("meta")}
     for others in changes:
-        assert served(FORWARD, (*args[:3],), **{**dict(zip(PACKED, args[3:], strict=True)), **others}) is None
+        assert served(FORWARD, (*args[:3],), **{**dict(zip(OF_SEQUENCES, args[3:], strict=True)), **others}) is None
 
 
-PACKED = ("cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal", "return_debug_mask")
+OF_SEQUENCES = ("cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal", "return_debug_mask")
 ROWS = [0, 1, 2, 3, *range(7, 16)]  # of the keys: 4 of the first 5, none of 2, all of 9
 
 
@@ -222,7 +212,7 @@ def stand_in() -> Iterator[list]:
 @pytest.mark.parametrize("name", sdpa.OPERATORS)
 def test_the_kernel_before(name: str, stand_in: list) -> None:
     op = getattr(torch.ops.aten, name)
-    q, k, v = inputs(heads_first, SIZES[0])
+    q, k, v = inputs(HEADS_FIRST, SIZES[0])
     args = arguments(name, q, k, v, causal=True)
     for _ in range(2):
         active = sdpa.activate("CPU")
@@ -245,7 +235,7 @@ def test_the_kernel_before(name: str, stand_in: list) -> None:
 def test_inputs_that_require_grad(stand_in: list) -> None:
     """Torch's Autograd kernel calls ours below autograd, and its backward gets our results."""
     active = sdpa.activate("CPU")
-    q, k, v = (t.requires_grad_() for t in inputs(heads_beside, SIZES[1]))
+    q, k, v = (t.requires_grad_() for t in inputs(HEADS_BESIDE, SIZES[1]))
     output, logsumexp, *_ = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, is_causal=True)
     assert not stand_in and type(output.grad_fn).__name__ == "ScaledDotProductFlashAttentionBackward0"
     torch.testing.assert_close(output.grad_fn._saved_logsumexp, logsumexp, rtol=0, atol=0)
@@ -320,7 +310,7 @@ def check_gradients(call: Callable, tensors: tuple, *, served: list, of: Callabl
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", HALF, ids=str)
-@pytest.mark.parametrize("make", [heads_first, heads_beside, from_packed])
+@pytest.mark.parametrize("order", [HEADS_FIRST, HEADS_BESIDE, PACKED])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize(
     "sizes",
@@ -330,11 +320,11 @@ def check_gradients(call: Callable, tensors: tuple, *, served: list, of: Callabl
     ],
     ids=str,
 )
-def test_gradients(sizes: tuple, is_causal: bool, make: Callable, dtype: torch.dtype, active: list) -> None:
+def test_gradients(sizes: tuple, is_causal: bool, order: str, dtype: torch.dtype, active: list) -> None:
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return flash(q, k, v, is_causal=is_causal)
 
-    check_gradients(call, inputs(make, sizes, dtype, "cuda"), served=active, causal=is_causal)
+    check_gradients(call, inputs(order, sizes, dtype, "cuda"), served=active, causal=is_causal)
 
 
 @pytest.mark.cuda
@@ -345,7 +335,7 @@ def test_gradients_of_other_lengths_and_head_sizes(lengths: tuple[int, int], act
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return flash(q, k, v, scale=0.4)
 
-    tensors = inputs(heads_first, (2, 4, 2, *lengths, 13), torch.bfloat16, "cuda")
+    tensors = inputs(HEADS_FIRST, (2, 4, 2, *lengths, 13), torch.bfloat16, "cuda")
     check_gradients(call, tensors, served=active, scale=0.4)
 
 
@@ -356,26 +346,21 @@ def test_gradients_of_compiled_code(dynamic: bool, active: list) -> None:
         return flash(q * 1.0, k, v, is_causal=True, enable_gqa=True)  # torch takes no SymBool there
 
     compiled = torch.compile(call, fullgraph=True, dynamic=dynamic)
-    tensors = inputs(heads_beside, (2, 4, 2, 190, 190, 64), torch.bfloat16, "cuda")
+    tensors = inputs(HEADS_BESIDE, (2, 4, 2, 190, 190, 64), torch.bfloat16, "cuda")
     check_gradients(compiled, tensors, served=active, causal=True)
 
 
 @pytest.mark.cuda
 def test_checkpointing_autocast_and_graphs(active: list) -> None:
-    tensors = inputs(heads_first, (2, 4, 4, 128, 128, 64), torch.float32, "cuda")
+    tensors = inputs(HEADS_FIRST, (2, 4, 4, 128, 128, 64), torch.float32, "cuda")
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cuda", torch.bfloat16):
             return checkpoint(flash, q, k, v, use_reentrant=False)
 
     check_gradients(call, tensors, served=active)
-    q, k, v = (t.bfloat16() for t in tensors)
-    wanted, graph = flash(q, k, v), torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        output = flash(q, k, v)
-    output.zero_()
-    graph.replay()
-    torch.testing.assert_close(output, wanted, rtol=0, atol=0)
+    halves = [t.bfloat16() for t in tensors]
+    check_replays(lambda: flash(*halves), *halves)
 
 
 @pytest.mark.cuda
@@ -383,7 +368,7 @@ def test_checkpointing_autocast_and_graphs(active: list) -> None:
 @pytest.mark.parametrize("window", [(None, None), (7, 0), (3, 5)], ids=str)
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_the_same_results_as_torchs_operator(is_causal: bool, window: tuple, lengths: tuple, active: list) -> None:
-    q, k, v = inputs(heads_beside, (2, 6, 2, *lengths, 64), torch.float16, "cuda")
+    q, k, v = inputs(HEADS_BESIDE, (2, 6, 2, *lengths, 64), torch.float16, "cuda")
     args = arguments(FORWARD, q, k, v, is_causal)
     options = {"window_size_left": window[0], "window_size_right": window[1]}
     ours = torch.ops.aten._flash_attention_forward(*args, **options)
@@ -399,7 +384,7 @@ def test_the_same_results_as_torchs_operator(is_causal: bool, window: tuple, len
 
 @pytest.mark.cuda
 def test_what_torch_still_serves(active: list) -> None:
-    q, k, v = inputs(heads_first, (2, 4, 4, 128, 128, 64), torch.bfloat16, "cuda")
+    q, k, v = inputs(HEADS_FIRST, (2, 4, 4, 128, 128, 64), torch.bfloat16, "cuda")
     assert flash(q, k, v, dropout_p=0.5).shape == q.shape
     assert not active
 
@@ -421,10 +406,10 @@ def test_gradients_of_packed_sequences(nested: bool, causal: bool, active: list)
 @pytest.mark.cuda
 @pytest.mark.parametrize("wants_lse", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("make", LAYOUTS)
-def test_the_efficient_backend_under_enable(make: Callable, dtype: torch.dtype, wants_lse: bool) -> None:
+@pytest.mark.parametrize("order", LAYOUTS)
+def test_the_efficient_backend_under_enable(order: str, dtype: torch.dtype, wants_lse: bool) -> None:
     """Its results are laid out as torch's, with the log-sum-exp that torch's backward reads."""
-    q, k, v = inputs(make, (2, 4, 4, 137, 137, 64), dtype, "cuda")
+    q, k, v = inputs(order, (2, 4, 4, 137, 137, 64), dtype, "cuda")
     args = (q, k, v, None, wants_lse, 0.0, True)
     with torch_ext.enable() as handle:
         ours = torch.ops.aten._scaled_dot_product_efficient_attention(*args, scale=0.3)

@@ -35,9 +35,4 @@ void check(std::uint64_t seed) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  const int seeds = count > 1 ? std::atoi(arguments[1]) : 2;
-  return run_checks([&] {
-    for (int seed = 0; seed < seeds; ++seed) check(static_cast<std::uint64_t>(seed));
-  });
-}
+int main(int argc, char** argv) { return run_seeds(argc, argv, check); }
