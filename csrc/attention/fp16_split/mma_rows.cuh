@@ -114,13 +114,7 @@ struct SplitRows {
     }
     if (edge) {
       const RowTile tile = row_tile();
-      int begin[2], end[2];
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int position = position_of(g, tile.row + first_row() + 8 * h);
-        begin[h] = keys_begin(g, position), end[h] = keys_end(g, position);
-      }
-      mask_edges<kKeys>(scores, n * kKeys, begin, end);
+      mask_edges<kKeys>(scores, n * kKeys, RowLimits(g, tile.bounds(g), tile.row + first_row()));
     }
     const float scale[2] = {has_mask(kMasking) ? kLog2E : row_scale[0], has_mask(kMasking) ? kLog2E : row_scale[1]};
     softmax.raise_maximum(scores, scale);

@@ -18,7 +18,7 @@ inline constexpr float kTruncation = 1.f + 0x1p-23f;
 __device__ __forceinline__ float query_scale(const SplitArguments& g, const RowTile& tile, int row) {
   const int pack = static_cast<int>(g.pack.divisor), group = pack * static_cast<int>(g.tile_heads.divisor);
   const int batch = tile.inner * g.query_steps.inner + tile.outer * g.query_steps.outer;
-  const int position = position_of(g, row), head = tile.head + row - g.pack.divide(row) * pack;
+  const int position = position_of(g, tile.bounds(g), row), head = tile.head + row - g.pack.divide(row) * pack;
   return __ldcg(g.query_scales + (static_cast<std::int64_t>(batch) * g.sq + position) * group + head);
 }
 

@@ -101,17 +101,9 @@ struct ManyRowsWarp {
     }
     if (edge) {
       const auto& tile = row_tile();
-      const auto& bounds = tile.bounds(g);
 #pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        int begin[2], end[2];
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int position = position_of(g, bounds, tile.row + first_row(block) + 8 * h);
-          begin[h] = keys_begin(bounds, position), end[h] = keys_end(bounds, position);
-        }
-        mask_edges<kKeys>(scores[block], n * kKeys, begin, end);
-      }
+      for (int block = 0; block < kBlocks; ++block)
+        mask_edges<kKeys>(scores[block], n * kKeys, RowLimits(g, tile.bounds(g), tile.row + first_row(block)));
     }
     const float scale[2] = {g.scale_log2, g.scale_log2};
 #pragma unroll

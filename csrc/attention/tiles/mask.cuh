@@ -8,14 +8,28 @@
 
 namespace xgemm::attention {
 
-/// The edges: sets scores of keys outside [begin[h], end[h]) to -inf; h: row l / 4 + 8 h. The tile's first key is `key`.
+/// The keys [begin[h], end[h]) that a thread's packed rows see, `row` and the one 8 further.
+struct RowLimits {
+  int begin[2], end[2];
+  RowLimits() = default;
+  template <class Bounds>
+  __device__ __forceinline__ RowLimits(const TileArguments& g, const Bounds& bounds, int row) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int position = position_of(g, bounds, row + 8 * h);
+      begin[h] = keys_begin(bounds, position), end[h] = keys_end(bounds, position);
+    }
+  }
+};
+
+/// The edges: sets scores of keys outside a row's limits to -inf; h: row l / 4 + 8 h. The tile's first key is `key`.
 template <int kKeys>
-__device__ __forceinline__ void mask_edges(float (&scores)[kKeys / 2], int key, const int (&begin)[2], const int (&end)[2]) {
+__device__ __forceinline__ void mask_edges(float (&scores)[kKeys / 2], int key, const RowLimits& limits) {
   const int mine = key + 2 * (static_cast<int>(threadIdx.x) % 4);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int from = begin[h] - mine;
-    const auto count = static_cast<unsigned>(max(end[h] - begin[h], 0));
+    const int from = limits.begin[h] - mine;
+    const auto count = static_cast<unsigned>(max(limits.end[h] - limits.begin[h], 0));
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
