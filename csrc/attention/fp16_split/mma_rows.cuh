@@ -33,10 +33,8 @@ struct SplitRows {
       : g(arguments),
         query_at(ptx::shared_address(queries) +
                  static_cast<std::uint32_t>(QueryReader().lane_at + thread_index() / 32 * 16 * kRowBytes)) {
-    const auto first_block = [&](const TileArguments::Steps& steps) {
-      return (tile.inner * steps.inner + tile.outer * steps.outer) * g.key_blocks;
-    };
-    key_block = warp_uniform(first_block(g.key_steps)), value_block = warp_uniform(first_block(g.value_steps));
+    key_block = warp_uniform(tile.batch_of(g.key_steps) * g.key_blocks);
+    value_block = warp_uniform(tile.batch_of(g.value_steps) * g.key_blocks);
 #pragma unroll
     for (int h = 0; h < 2; ++h)
       row_scale[h] = query_scale(g, tile, tile.row + first_row() + 8 * h) *
@@ -88,7 +86,7 @@ struct SplitRows {
       }
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
-      const float2 scale = unpack_scales(scales[j]);
+      const float2 scale = unpack_pair<bf16>(scales[j]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) scores[4 * j + i] = sums[j / 2][j % 2 * 4 + i] * (i % 2 == 0 ? scale.x : scale.y);
     }

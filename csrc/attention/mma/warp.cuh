@@ -70,7 +70,7 @@ struct WarpRows {
     for (int h = 0; h < 2; ++h) {
       const int packed = tile.row + row(h), position = position_of(g, bounds, packed);
       const int head = tile.head + packed - g.pack.divide(packed) * static_cast<int>(g.pack.divisor);
-      from[h] = static_cast<const std::uint16_t*>(x.data) + tile.query_offset(x) + head * x.head + position * x.row +
+      from[h] = static_cast<const std::uint16_t*>(x.data) + tile.offset_in(x) + head * x.head + position * x.row +
                 2 * (static_cast<int>(threadIdx.x) % 4);
       columns[h] = g.pack.divide(packed) < bounds.sq ? g.d : 0;
     }

@@ -1,9 +1,7 @@
 // Masks of scores in registers: wgmma's accumulators (device/ptx/wgmma.cuh) of a warp's 16 rows by a tile of keys.
 #pragma once
-#include <cmath>
-
 #include "attention/tiles/scheduler.cuh"
-#include "device/numeric.cuh"
+#include "attention/tiles/softmax.cuh"
 #include "device/vector.cuh"
 
 namespace xgemm::attention {
@@ -96,15 +94,6 @@ __device__ __forceinline__ void find_mask_rows(std::int64_t (&rows)[2], const Ti
   }
 }
 
-/// Two neighbouring elements of a mask, the first in the lower half.
-template <class T>
-__device__ __forceinline__ float2 unpack_pair(std::uint32_t pair) {
-  if constexpr (std::is_same_v<T, half>)
-    return __half22float2(reinterpret_cast<const __half2&>(pair));
-  else
-    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
-}
-
 template <int kKeys, bool kAhead>
 struct TileMask<kKeys, Masking::additive, kAhead> {
   std::int64_t rows[2];                            ///< offsets of this thread's rows, with its first column added
@@ -166,8 +155,7 @@ struct TileMask<kKeys, Masking::additive, kAhead> {
             value = *reinterpret_cast<const float*>(at);
           } else {
             const auto bits = *reinterpret_cast<const std::uint16_t*>(at);
-            value = g.mask.dtype == DType::f16 ? __half2float(__ushort_as_half(bits))
-                                               : __uint_as_float(static_cast<unsigned>(bits) << 16);
+            value = g.mask.dtype == DType::f16 ? half_of<half>(bits, 0) : half_of<bf16>(bits, 0);
           }
         }
         at += i % 2 == 0 ? step : 7 * step;

@@ -112,14 +112,14 @@ struct RowTile {
   static constexpr int first_position() { return 0; }
   static constexpr int first_key() { return 0; }
   __device__ __forceinline__ int key_batch() const { return outer; }
-  /// Distance in elements of the tile's batch, and of its keys' first row, in an operand with such strides.
+  /// Distance in elements of the tile's batch in an operand with such strides; of a sequence, of its first query.
   template <class Operand>
-  __device__ __forceinline__ std::int64_t query_offset(const Operand& x) const {
+  __device__ __forceinline__ std::int64_t offset_in(const Operand& x) const {
     return outer * x.outer + inner * x.inner;
   }
-  template <class Operand>
-  __device__ __forceinline__ std::int64_t key_offset(const Operand& x) const {
-    return outer * x.outer + inner * x.inner;
+  /// fp32: the tile's batch among an operand's own.
+  __device__ __forceinline__ int batch_of(const TileArguments::Steps& steps) const {
+    return inner * steps.inner + outer * steps.outer;
   }
 };
 

@@ -191,8 +191,8 @@ struct SequenceTile : RowTile, SequenceBounds {
     begin += split * tiles, end = min(end, begin + tiles);
   }
   template <class Operand>
-  __device__ __forceinline__ std::int64_t query_offset(const Operand& x) const {
-    return RowTile::query_offset(x) + query_row * x.row;
+  __device__ __forceinline__ std::int64_t offset_in(const Operand& x) const {
+    return RowTile::offset_in(x) + query_row * x.row;
   }
 };
 

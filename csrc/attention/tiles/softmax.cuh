@@ -126,6 +126,12 @@ __device__ __forceinline__ std::uint32_t pack_pair(float first, float second) {
   }
 }
 
+/// The same two as floats.
+template <class T>
+__device__ __forceinline__ float2 unpack_pair(std::uint32_t pair) {
+  return {half_of<T>(pair, 0), half_of<T>(pair, 1)};
+}
+
 /// 16 columns of accumulators, from column 16 k on, as the A fragment of one wgmma (device/ptx/wgmma.cuh): the same thread holds
 /// them in both layouts.
 template <class T, int kCount>
