@@ -37,7 +37,7 @@ struct alignas(2 * sizeof(V)) Entry {
 };
 
 template <class V>
-__device__ __forceinline__ bool larger(const Entry<V>& a, const Entry<V>& b) {
+__device__ __forceinline__ bool operator>(const Entry<V>& a, const Entry<V>& b) {
   if constexpr (sizeof(V) == 4)
     return (std::uint64_t{a.key} << 32 | a.rest) > (std::uint64_t{b.key} << 32 | b.rest);
   else
