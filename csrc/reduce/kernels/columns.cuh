@@ -190,15 +190,7 @@ __device__ __forceinline__ void load_columns(const ColumnThread<Op>& thread, con
     raw[j] = padding<Op>(plan);
     if (j >= count) continue;
     const T* const from = base + offset[j];
-    if (vector) {
-      raw[j] = load_shifted16(from);
-      continue;
-    }
-    Pack<T> pack = as_pack<T>(raw[j]);
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e)
-      if (e < columns) pack.values[e] = from[e * plan.column_stride];
-    raw[j] = as_raw(pack);
+    raw[j] = vector ? load_shifted16(from) : load_singles<T, kWidth>(from, columns, raw[j], plan.column_stride);
   }
 }
 
