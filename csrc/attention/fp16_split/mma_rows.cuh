@@ -46,11 +46,7 @@ struct SplitRows {
   /// Its first column of accumulators.
   static __device__ __forceinline__ int first_column() { return 2 * (thread_index() % 4); }
   /// Found again where it is needed: there is no register for it in the loop.
-  __device__ __forceinline__ RowTile row_tile() const {
-    int item;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(item));
-    return RowTile(g, item);
-  }
+  __device__ __forceinline__ RowTile row_tile() const { return RowTile(g, block_index()); }
 
   static __device__ __forceinline__ void load_query(std::uint32_t (&parts)[2][4], int step, std::uint32_t from) {
 #pragma unroll

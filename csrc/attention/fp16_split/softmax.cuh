@@ -1,8 +1,6 @@
 // What fp32 attention adds to attention/tiles/softmax.cuh: each row has its own scale, and weights are multiplied by 2^15, so
 // that two fp16 parts have 22 bits of every weight down to 2^-17, one part 11 bits down to 2^-29.
 #pragma once
-#include <cmath>
-
 #include "attention/fp16_split/arguments.h"
 #include "attention/tiles/scheduler.cuh"
 #include "attention/tiles/softmax.cuh"

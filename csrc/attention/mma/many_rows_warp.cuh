@@ -35,13 +35,10 @@ struct ManyRowsWarp {
   }
   /// Found again where it is needed: there is no register for it in the loop.
   __device__ __forceinline__ decltype(auto) row_tile() const {
-    if constexpr (kMasking == Masking::sequences) {
+    if constexpr (kMasking == Masking::sequences)
       return held_tile();
-    } else {
-      int item;
-      asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(item));
-      return RowTile(g, item);
-    }
+    else
+      return RowTile(g, block_index());
   }
 
   /// This thread's first row of a block in the tile.
