@@ -69,13 +69,10 @@ __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
       }
       O* to = q + j * out_step;
       const int count = count_of(k + j);
-      if (count == kWidth && misalignment(to) == 0) {
+      if (count == kWidth && misalignment(to) == 0)
         store_aligned<T>(to, y);
-      } else {
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e)
-          if (e < count) to[e] = convert<O>(y[e]);
-      }
+      else
+        store_singles(to, y, count);
     }
   }
 }

@@ -92,9 +92,7 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
     }
     V y[kWidth];
     finish(rest, y);
-#pragma unroll
-    for (int e = 0; e < kWidth - 1; ++e)
-      if (e < tail) q[tail_step * lanes * kWidth + e] = convert<O>(y[e]);
+    store_singles(q + tail_step * lanes * kWidth, y, tail);
   }
 }
 
