@@ -74,6 +74,16 @@ __device__ __forceinline__ uint4 load_shifted16(const T* p) {
   return shift ? shift_bytes(lo, load_front<T>(q + 16, shift), shift) : lo;
 }
 
+/// The first `count` elements at p, `stride` apart, one by one, then those of `fill`. kMost: fewer than a vector, or all.
+template <class T, int kMost = Pack<T>::kCount - 1>
+__device__ __forceinline__ uint4 load_singles(const T* p, int count, const uint4& fill, std::int64_t stride = 1) {
+  Pack<T> pack = as_pack<T>(fill);
+#pragma unroll
+  for (int e = 0; e < kMost; ++e)
+    if (e < count) pack.values[e] = p[e * stride];
+  return as_raw(pack);
+}
+
 /// Shifts a row's vectors, which `lanes` (1 to 32) neighbouring lanes hold: raw[j] becomes the 16 bytes that start kWord words
 /// and `bits` bits into the lane's own vector, continued by the next lane's vector. The last lane continues with lane 0's next
 /// vector, the last vector with `behind`. All lanes of a warp call it.

@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -47,6 +48,18 @@ __device__ __forceinline__ float half_of(unsigned word, int e) {
     return __builtin_bit_cast(float, e == 0 ? word << 16 : word & 0xffff0000u);
   else
     return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (16 * e))));
+}
+
+/// Two numbers as T in one register, the first in the lower half.
+template <class T>
+__device__ __forceinline__ std::uint32_t pack_pair(float first, float second) {
+  if constexpr (std::is_same_v<T, half>) {
+    const __half2 pair = __floats2half2_rn(first, second);
+    return reinterpret_cast<const std::uint32_t&>(pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return reinterpret_cast<const std::uint32_t&>(pair);
+  }
 }
 
 /// The larger value; NaN is larger than everything.

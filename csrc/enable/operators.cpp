@@ -280,7 +280,6 @@ Op known(const Text& name) {
 }
 
 bool set_dtypes(const Text& name, std::int64_t dtypes) { return set(known(name), static_cast<std::uint32_t>(dtypes)), true; }
-std::string take_counts(bool reset) { return counts(reset); }
 
 /// Of an operator that is registered in Python: are calls of x's dtype ours? If not, it is counted as torch's.
 bool asked(const Text& name, const Tensor& x) {
@@ -319,7 +318,7 @@ STABLE_TORCH_LIBRARY_IMPL(xgemm_aten, CompositeExplicitAutograd, m) {
   m.impl("register", TORCH_BOX(&register_over));
   m.impl("unregister", TORCH_BOX(&unregister));
   m.impl("set_dtypes", TORCH_BOX(&set_dtypes));
-  m.impl("counts", TORCH_BOX(&take_counts));
+  m.impl("counts", TORCH_BOX(&counts));
   m.impl("is_ours", TORCH_BOX(&asked));
   m.impl("count", TORCH_BOX(&counted));
   m.impl("addmm", TORCH_BOX(&product_sum<"addmm"_op>));

@@ -55,16 +55,13 @@ Tensor run_cuda(const TensorView& v, bool log, std::int64_t softmax_dim, ScalarT
 }
 #endif
 
+template <bool kLog>
 Tensor softmax_op(const Tensor& input, std::int64_t dim, const std::optional<ScalarType>& dtype) {
-  return softmax::softmax("softmax", false, input, dim, dtype);
+  return softmax::softmax(kLog ? "log_softmax" : "softmax", kLog, input, dim, dtype);
 }
 
-Tensor log_softmax_op(const Tensor& input, std::int64_t dim, const std::optional<ScalarType>& dtype) {
-  return softmax::softmax("log_softmax", true, input, dim, dtype);
-}
-
-XGEMM_REGISTER_FORWARD_ONLY(xgemm, softmax, softmax_op);
-XGEMM_REGISTER_FORWARD_ONLY(xgemm, log_softmax, log_softmax_op);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, softmax, softmax_op<false>);
+XGEMM_REGISTER_FORWARD_ONLY(xgemm, log_softmax, softmax_op<true>);
 
 }  // namespace
 

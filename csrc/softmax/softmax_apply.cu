@@ -53,13 +53,10 @@ __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
       if (k + j >= pieces) continue;
       const T* x = p + j * step;
       const int count = count_of(k + j);
-      if (count == kWidth) {
+      if (count == kWidth)
         packs[j] = as_pack<T>(aligned ? load_aligned16(x) : load_shifted16(x));
-      } else {
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e)
-          if (e < count) packs[j].values[e] = x[e];
-      }
+      else
+        packs[j] = as_pack<T>(load_singles(x, count, uint4{}));
     }
 #pragma unroll
     for (int j = 0; j < kLoads; ++j) {
@@ -72,13 +69,10 @@ __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
       }
       O* to = q + j * out_step;
       const int count = count_of(k + j);
-      if (count == kWidth && misalignment(to) == 0) {
+      if (count == kWidth && misalignment(to) == 0)
         store_aligned<T>(to, y);
-      } else {
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e)
-          if (e < count) to[e] = convert<O>(y[e]);
-      }
+      else
+        store_singles(to, y, count);
     }
   }
 }

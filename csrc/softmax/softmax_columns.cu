@@ -96,15 +96,12 @@ __device__ __forceinline__ void store_cell(const Arguments& plan, const Share& s
   for (int k = 0; k < share.whole; ++k, q += plan.columns) {
     Value<T> y[kWidth];
     result(k, y);
-    if (plain) {
+    if (plain)
       store_aligned<T, true>(q, y);
-    } else if constexpr (kByWords) {
+    else if constexpr (kByWords)
       store_aligned<T>(reinterpret_cast<O*>(slots + threadIdx.x + k * blockDim.x), y);
-    } else {
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e)
-        if (share.column + e < plan.columns) q[e] = convert<O>(y[e]);
-    }
+    else
+      store_singles(q, y, static_cast<int>(min(plan.columns - share.column, std::int64_t{kWidth})));
   }
   if constexpr (kByWords)
     if (!plain) warp_rows<T>(plan, share, slots, most).store(out, to);

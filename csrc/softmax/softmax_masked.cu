@@ -118,12 +118,10 @@ __global__ void __launch_bounds__(1024) softmax_masked_rows(const __grid_constan
     if (lane + k * lanes < count) {
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) z[k][e] = divide<T>(z[k][e], d, r);
-      if constexpr (kAligned) {
+      if constexpr (kAligned)
         store_aligned<T>(y + k * step, z[k]);
-      } else {
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e) y[k * step + e] = convert<T>(z[k][e]);
-      }
+      else
+        store_singles(y + k * step, z[k]);
     }
   }
 }

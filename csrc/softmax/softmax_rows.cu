@@ -46,13 +46,10 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
   const bool has_tail = !kPlain && tail > 0 && full % lanes == lane;
   const int tail_step = full / lanes;
   if (has_tail) {
-    Pack<T> pack = as_pack<T>(nothing16<T>());
-#pragma unroll
-    for (int e = 0; e < kWidth - 1; ++e)
-      if (e < tail) pack.values[e] = p[tail_step * lanes * kWidth + e];
+    const uint4 last = load_singles(p + tail_step * lanes * kWidth, tail, nothing16<T>());
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
-      if (k == tail_step) *reinterpret_cast<uint4*>(x[k]) = as_raw(pack);
+      if (k == tail_step) *reinterpret_cast<uint4*>(x[k]) = last;
   }
 
   const V m = place.largest(largest_of<T>(x), warps[0]);
@@ -95,9 +92,7 @@ __global__ void __maxnreg__((kRowRegisters<T, Map>))
     }
     V y[kWidth];
     finish(rest, y);
-#pragma unroll
-    for (int e = 0; e < kWidth - 1; ++e)
-      if (e < tail) q[tail_step * lanes * kWidth + e] = convert<O>(y[e]);
+    store_singles(q + tail_step * lanes * kWidth, y, tail);
   }
 }
 

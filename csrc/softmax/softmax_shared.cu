@@ -66,17 +66,6 @@ struct Staged {
   }
 };
 
-template <class O>
-__device__ __forceinline__ unsigned pack_halves(float a, float b) {
-  if constexpr (std::is_same_v<O, bf16>) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-    return *reinterpret_cast<const unsigned*>(&pair);
-  } else {
-    const __half2 pair = __floats2half2_rn(a, b);
-    return *reinterpret_cast<const unsigned*>(&pair);
-  }
-}
-
 /// The whole 16-byte blocks between `first` and `last`, which a bulk copy can take.
 struct Interior {
   const char *from, *to;
@@ -176,7 +165,7 @@ __device__ __forceinline__ void store_part(const Staged<T, kOdd>& staged, char* 
       each_unit<kThreads>(units, [&](int i, int) {
         const Unit<T> unit = staged.get_alone(i);
         if constexpr (kPer == 2)
-          staged.set(i, pack_halves<O>(result(unit, 0), result(unit, 1)));
+          staged.set(i, pack_pair<O>(result(unit, 0), result(unit, 1)));
         else
           staged.set(i, as_unit(result(unit, 0)));
       });
@@ -201,7 +190,7 @@ __device__ __forceinline__ void store_part(const Staged<T, kOdd>& staged, char* 
         const Unit<T> unit = staged.get(i);
         const auto a = result(unit, 0), b = result(unit, 1);
         if constexpr (sizeof(O) == 2)
-          *reinterpret_cast<unsigned*>(y + 2 * i) = pack_halves<O>(a, b);
+          *reinterpret_cast<unsigned*>(y + 2 * i) = pack_pair<O>(a, b);
         else
           *reinterpret_cast<float2*>(y + 2 * i) = {a, b};
       });

@@ -103,8 +103,7 @@ struct GradientWarp {
   // Read again where they are needed: there are no registers for them in the loop.
   /// The CTA's first own row; under a causal limit those with the most work first.
   __device__ __forceinline__ int first() const {
-    int tile;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(tile));
+    int tile = block_index();
     if (kGradient == Gradient::value) tile -= blocks_of_rows(g.sk, T::kOwn);
     return (kKeys ? tile : static_cast<int>(gridDim.x) - 1 - tile) * T::kOwn;
   }

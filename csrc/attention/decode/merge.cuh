@@ -12,14 +12,7 @@ __device__ __forceinline__ void store_row(const DecodeArguments& a, std::int64_t
   Vector<float, 4> result;
 #pragma unroll
   for (int x = 0; x < 4; ++x) result[x] = normalised(output[x], keys, inverse);
-  float* const to = static_cast<float*>(a.output) + a.output_rows.place(row) * a.dv + column;
-  if (a.dv % 4 == 0) {
-    if (column < a.dv) store_vector(to, result);
-  } else {
-#pragma unroll
-    for (int x = 0; x < 4; ++x)
-      if (column + x < a.dv) to[x] = result[x];
-  }
+  store_columns(static_cast<float*>(a.output) + a.output_rows.place(row) * a.dv, column, a.dv, result);
   if (a.lse != nullptr && column == 0) static_cast<float*>(a.lse)[row] = log_sum(maximum, sum);
 }
 

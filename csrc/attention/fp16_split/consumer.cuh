@@ -132,13 +132,7 @@ struct SplitConsumer {
     }
     if (walk.on_edge()) {  // rare: recomputed, so that it does not occupy registers
       const RowTile tile(g, item);
-      int begin[2], end[2];
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int position = position_of(g, tile.row + row_in_tile() + 8 * h);
-        begin[h] = keys_begin(g, position), end[h] = keys_end(g, position);
-      }
-      mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
+      mask_edges<kKeys>(scores, walk.n * kKeys, RowLimits(g, tile.bounds(g), tile.row + row_in_tile()));
     }
   }
 

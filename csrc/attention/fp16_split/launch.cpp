@@ -1,7 +1,5 @@
 #include "attention/fp16_split/launch.h"
 
-#include <cmath>
-
 #include "attention/tiles/problem.h"
 #include "device/integer.h"
 #include "device/tensor_map.h"

@@ -33,10 +33,8 @@ struct SplitRows {
       : g(arguments),
         query_at(ptx::shared_address(queries) +
                  static_cast<std::uint32_t>(QueryReader().lane_at + thread_index() / 32 * 16 * kRowBytes)) {
-    const auto first_block = [&](const TileArguments::Steps& steps) {
-      return (tile.inner * steps.inner + tile.outer * steps.outer) * g.key_blocks;
-    };
-    key_block = warp_uniform(first_block(g.key_steps)), value_block = warp_uniform(first_block(g.value_steps));
+    key_block = warp_uniform(tile.batch_of(g.key_steps) * g.key_blocks);
+    value_block = warp_uniform(tile.batch_of(g.value_steps) * g.key_blocks);
 #pragma unroll
     for (int h = 0; h < 2; ++h)
       row_scale[h] = query_scale(g, tile, tile.row + first_row() + 8 * h) *
@@ -48,11 +46,7 @@ struct SplitRows {
   /// Its first column of accumulators.
   static __device__ __forceinline__ int first_column() { return 2 * (thread_index() % 4); }
   /// Found again where it is needed: there is no register for it in the loop.
-  __device__ __forceinline__ RowTile row_tile() const {
-    int item;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(item));
-    return RowTile(g, item);
-  }
+  __device__ __forceinline__ RowTile row_tile() const { return RowTile(g, block_index()); }
 
   static __device__ __forceinline__ void load_query(std::uint32_t (&parts)[2][4], int step, std::uint32_t from) {
 #pragma unroll
@@ -88,7 +82,7 @@ struct SplitRows {
       }
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
-      const float2 scale = unpack_scales(scales[j]);
+      const float2 scale = unpack_pair<bf16>(scales[j]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) scores[4 * j + i] = sums[j / 2][j % 2 * 4 + i] * (i % 2 == 0 ? scale.x : scale.y);
     }
@@ -114,13 +108,7 @@ struct SplitRows {
     }
     if (edge) {
       const RowTile tile = row_tile();
-      int begin[2], end[2];
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int position = position_of(g, tile.row + first_row() + 8 * h);
-        begin[h] = keys_begin(g, position), end[h] = keys_end(g, position);
-      }
-      mask_edges<kKeys>(scores, n * kKeys, begin, end);
+      mask_edges<kKeys>(scores, n * kKeys, RowLimits(g, tile.bounds(g), tile.row + first_row()));
     }
     const float scale[2] = {has_mask(kMasking) ? kLog2E : row_scale[0], has_mask(kMasking) ? kLog2E : row_scale[1]};
     softmax.raise_maximum(scores, scale);

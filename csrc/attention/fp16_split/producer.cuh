@@ -34,7 +34,7 @@ __device__ __forceinline__ void produce_parts(const SplitArguments& g, const Spl
       slot.advance();
     };
     const auto load_keys = [&](int n) {
-      const int batch = tile.inner * g.key_steps.inner + tile.outer * g.key_steps.outer;
+      const int batch = tile.batch_of(g.key_steps);
       for (int part = 0; part < S::kParts; ++part) load(g.key, S::kHeadBlocks, batch, part, n, g.key_scales, S::kKeys);
     };
 
@@ -42,7 +42,7 @@ __device__ __forceinline__ void produce_parts(const SplitArguments& g, const Spl
     ptx::Barrier* const landed = acquire(shared.query_slots, query);
     if (leads) {
       ptx::barrier_arrive_expect(landed, S::kParts * S::kHeadBlocks * g.tile_rows * Tile::kBlockBytes);
-      const int batch = tile.inner * g.query_steps.inner + tile.outer * g.query_steps.outer;
+      const int batch = tile.batch_of(g.query_steps);
       for (int part = 0; part < S::kParts; ++part)
         for (int block = 0; block < S::kHeadBlocks; ++block)
           ptx::tma_load(shared.queries + part * S::kQueryPart + block * S::kQueryBlock, &g.query, landed, 64 * block, tile.head,
@@ -50,7 +50,7 @@ __device__ __forceinline__ void produce_parts(const SplitArguments& g, const Spl
     }
     query.advance();
     while (walk.valid()) {
-      const int batch = tile.inner * g.value_steps.inner + tile.outer * g.value_steps.outer;
+      const int batch = tile.batch_of(g.value_steps);
       for (int part = 0; part < S::kParts; ++part)
         load(g.value, S::kValueBlocks, batch, part, walk.n, g.value_scales, kTile.value_size);
       walk.next();

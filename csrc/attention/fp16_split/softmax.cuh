@@ -1,8 +1,6 @@
 // What fp32 attention adds to attention/tiles/softmax.cuh: each row has its own scale, and weights are multiplied by 2^15, so
 // that two fp16 parts have 22 bits of every weight down to 2^-17, one part 11 bits down to 2^-29.
 #pragma once
-#include <cmath>
-
 #include "attention/fp16_split/arguments.h"
 #include "attention/tiles/scheduler.cuh"
 #include "attention/tiles/softmax.cuh"
@@ -17,9 +15,8 @@ inline constexpr float kTruncation = 1.f + 0x1p-23f;
 /// The inverse of the power of two that scales a packed row's queries.
 __device__ __forceinline__ float query_scale(const SplitArguments& g, const RowTile& tile, int row) {
   const int pack = static_cast<int>(g.pack.divisor), group = pack * static_cast<int>(g.tile_heads.divisor);
-  const int batch = tile.inner * g.query_steps.inner + tile.outer * g.query_steps.outer;
-  const int position = position_of(g, row), head = tile.head + row - g.pack.divide(row) * pack;
-  return __ldcg(g.query_scales + (static_cast<std::int64_t>(batch) * g.sq + position) * group + head);
+  const int position = position_of(g, g, row), head = tile.head + row - g.pack.divide(row) * pack;
+  return __ldcg(g.query_scales + (std::int64_t{tile.batch_of(g.query_steps)} * g.sq + position) * group + head);
 }
 
 /// The softmax's factor of a packed row's scores: in natural units, or (log2) in units of log2. Additive masks have been added
@@ -50,11 +47,8 @@ __device__ __forceinline__ void split_pair(float first, float second, std::uint3
 }
 
 /// Two neighbours of an array of bf16.
-__device__ __forceinline__ float2 unpack_scales(std::uint32_t pair) {
-  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
-}
 __device__ __forceinline__ float2 load_scales(const std::uint16_t* at) {
-  return unpack_scales(*reinterpret_cast<const std::uint32_t*>(at));
+  return unpack_pair<bf16>(*reinterpret_cast<const std::uint32_t*>(at));
 }
 
 }  // namespace xgemm::attention

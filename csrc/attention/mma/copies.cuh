@@ -34,7 +34,7 @@ struct TileCopies {
                                         const int& columns)
       : x(operand),
         columns(columns),
-        mine(static_cast<const char*>(x.data) + 2 * (tile.key_offset(x) + row() * x.row) + 16 * piece()) {}
+        mine(static_cast<const char*>(x.data) + 2 * (tile.offset_in(x) + row() * x.row) + 16 * piece()) {}
   static __device__ __forceinline__ int row() { return thread_index() / kAcross; }
   static __device__ __forceinline__ int piece() { return thread_index() % kAcross; }
 
@@ -192,7 +192,7 @@ __device__ __forceinline__ void copy_queries(const TileArguments& g, const MmaAr
   using S = Swizzle<kColumns>;
   constexpr int kAcross = S::kPieces, kDown = kThreads / kAcross;
   const int piece = static_cast<int>(threadIdx.x) % kAcross, first = static_cast<int>(threadIdx.x) / kAcross;
-  const char* const base = static_cast<const char*>(x.data) + further + 2 * tile.query_offset(x) + 16 * piece;
+  const char* const base = static_cast<const char*>(x.data) + further + 2 * tile.offset_in(x) + 16 * piece;
   const int positions = tile.bounds(g).sq;
 #pragma unroll 4
   for (int row = first; row < kRows; row += kDown) {

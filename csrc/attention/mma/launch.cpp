@@ -1,7 +1,5 @@
 #include "attention/mma/launch.h"
 
-#include <cmath>
-
 #include "attention/tiles/instances.h"
 #include "attention/tiles/problem.h"
 #include "device/numeric.cuh"

@@ -35,13 +35,10 @@ struct ManyRowsWarp {
   }
   /// Found again where it is needed: there is no register for it in the loop.
   __device__ __forceinline__ decltype(auto) row_tile() const {
-    if constexpr (kMasking == Masking::sequences) {
+    if constexpr (kMasking == Masking::sequences)
       return held_tile();
-    } else {
-      int item;
-      asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(item));
-      return RowTile(g, item);
-    }
+    else
+      return RowTile(g, block_index());
   }
 
   /// This thread's first row of a block in the tile.
@@ -101,17 +98,9 @@ struct ManyRowsWarp {
     }
     if (edge) {
       const auto& tile = row_tile();
-      const auto& bounds = tile.bounds(g);
 #pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        int begin[2], end[2];
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int position = position_of(g, bounds, tile.row + first_row(block) + 8 * h);
-          begin[h] = keys_begin(bounds, position), end[h] = keys_end(bounds, position);
-        }
-        mask_edges<kKeys>(scores[block], n * kKeys, begin, end);
-      }
+      for (int block = 0; block < kBlocks; ++block)
+        mask_edges<kKeys>(scores[block], n * kKeys, RowLimits(g, tile.bounds(g), tile.row + first_row(block)));
     }
     const float scale[2] = {g.scale_log2, g.scale_log2};
 #pragma unroll

@@ -34,8 +34,8 @@ struct WarpRows {
   static constexpr bool kMaySplit = std::is_same_v<Element, bf16>;
 
   const ArgumentsOf<MmaArguments, kMasking>& g;
-  int slice;             ///< takes the units whose index among all keys is `slice` modulo kMmaWarps
-  int begin[2], end[2];  ///< keys that this thread's rows see
+  int slice;         ///< takes the units whose index among all keys is `slice` modulo kMmaWarps
+  RowLimits limits;  ///< of this thread's rows
   std::uint32_t queries[kHoldsQueries ? kSteps : 1][4];  ///< A fragments
   uint4* shared_queries;                                 ///< or this lane's in shared memory, 32 apart
   float outputs[kTile.value_size / 2];
@@ -57,12 +57,7 @@ struct WarpRows {
 
   /// Of sequences: each time, as there are no registers for them in the loop.
   __device__ __forceinline__ void find_limits(const TileOf<kMasking>& tile) {
-    const auto& bounds = tile.bounds(g);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int position = position_of(g, bounds, tile.row + row(h));
-      begin[h] = keys_begin(bounds, position), end[h] = keys_end(bounds, position);
-    }
+    limits = RowLimits(g, tile.bounds(g), tile.row + row(0));
   }
 
   /// Loads queries, zeros out of bounds. `memory`: mma_query_bytes() of shared memory; a CTA barrier follows.
@@ -75,7 +70,7 @@ struct WarpRows {
     for (int h = 0; h < 2; ++h) {
       const int packed = tile.row + row(h), position = position_of(g, bounds, packed);
       const int head = tile.head + packed - g.pack.divide(packed) * static_cast<int>(g.pack.divisor);
-      from[h] = static_cast<const std::uint16_t*>(x.data) + tile.query_offset(x) + head * x.head + position * x.row +
+      from[h] = static_cast<const std::uint16_t*>(x.data) + tile.offset_in(x) + head * x.head + position * x.row +
                 2 * (static_cast<int>(threadIdx.x) % 4);
       columns[h] = g.pack.divide(packed) < bounds.sq ? g.d : 0;
     }
@@ -150,7 +145,7 @@ struct WarpRows {
       mask.apply(scores, g);
       if (edge) {
         if constexpr (kMasking == Masking::sequences) find_limits(held_tile());
-        mask_edges<kMmaUnitKeys>(scores, walk.n * kTile.keys + unit * kMmaUnitKeys, begin, end);
+        mask_edges<kMmaUnitKeys>(scores, walk.n * kTile.keys + unit * kMmaUnitKeys, limits);
       }
       const float scale[2] = {g.scale_log2, g.scale_log2};
       softmax.raise_maximum(scores, scale);

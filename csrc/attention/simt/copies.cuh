@@ -85,7 +85,7 @@ struct Copies {
       Acc* const to = tile + row * kStride + column;
       if (half_type) {
         const unsigned bits = of_row < 0 ? 0 : reinterpret_cast<const std::uint16_t*>(x.data)[at];
-        *to = a.dtype == DType::f16 ? __half2float(__ushort_as_half(bits)) : __uint_as_float(bits << 16);
+        *to = a.dtype == DType::f16 ? half_of<half>(bits, 0) : half_of<bf16>(bits, 0);
       } else if (vectors) {
         cp_async<16>(to, x.data + at * kItem, of_row < 0 ? 0 : min(limit - column, kWidth) * kItem);
       } else {

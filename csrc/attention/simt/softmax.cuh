@@ -1,9 +1,6 @@
 // Arithmetic of the online softmax, shared by the tile and merge kernels: both give the same bits for the same splits. A row's
 // state is its running maximum, the sum of exp(score - maximum), and the sum of exp(score - maximum) * value.
 #pragma once
-#include <cmath>
-#include <cstdint>
-
 #include "attention/simt/launch.h"
 #include "device/numeric.cuh"
 

@@ -1,21 +1,33 @@
 // Masks of scores in registers: wgmma's accumulators (device/ptx/wgmma.cuh) of a warp's 16 rows by a tile of keys.
 #pragma once
-#include <cmath>
-
 #include "attention/tiles/scheduler.cuh"
-#include "device/numeric.cuh"
+#include "attention/tiles/softmax.cuh"
 #include "device/vector.cuh"
 
 namespace xgemm::attention {
 
-/// The edges: sets scores of keys outside [begin[h], end[h]) to -inf; h: row l / 4 + 8 h. The tile's first key is `key`.
+/// The keys [begin[h], end[h]) that a thread's packed rows see, `row` and the one 8 further.
+struct RowLimits {
+  int begin[2], end[2];
+  RowLimits() = default;
+  template <class Bounds>
+  __device__ __forceinline__ RowLimits(const TileArguments& g, const Bounds& bounds, int row) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int position = position_of(g, bounds, row + 8 * h);
+      begin[h] = keys_begin(bounds, position), end[h] = keys_end(bounds, position);
+    }
+  }
+};
+
+/// The edges: sets scores of keys outside a row's limits to -inf; h: row l / 4 + 8 h. The tile's first key is `key`.
 template <int kKeys>
-__device__ __forceinline__ void mask_edges(float (&scores)[kKeys / 2], int key, const int (&begin)[2], const int (&end)[2]) {
+__device__ __forceinline__ void mask_edges(float (&scores)[kKeys / 2], int key, const RowLimits& limits) {
   const int mine = key + 2 * (static_cast<int>(threadIdx.x) % 4);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int from = begin[h] - mine;
-    const auto count = static_cast<unsigned>(max(end[h] - begin[h], 0));
+    const int from = limits.begin[h] - mine;
+    const auto count = static_cast<unsigned>(max(limits.end[h] - limits.begin[h], 0));
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
@@ -82,15 +94,6 @@ __device__ __forceinline__ void find_mask_rows(std::int64_t (&rows)[2], const Ti
   }
 }
 
-/// Two neighbouring elements of a mask, the first in the lower half.
-template <class T>
-__device__ __forceinline__ float2 unpack_pair(std::uint32_t pair) {
-  if constexpr (std::is_same_v<T, half>)
-    return __half22float2(reinterpret_cast<const __half2&>(pair));
-  else
-    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
-}
-
 template <int kKeys, bool kAhead>
 struct TileMask<kKeys, Masking::additive, kAhead> {
   std::int64_t rows[2];                            ///< offsets of this thread's rows, with its first column added
@@ -152,8 +155,7 @@ struct TileMask<kKeys, Masking::additive, kAhead> {
             value = *reinterpret_cast<const float*>(at);
           } else {
             const auto bits = *reinterpret_cast<const std::uint16_t*>(at);
-            value = g.mask.dtype == DType::f16 ? __half2float(__ushort_as_half(bits))
-                                               : __uint_as_float(static_cast<unsigned>(bits) << 16);
+            value = g.mask.dtype == DType::f16 ? half_of<half>(bits, 0) : half_of<bf16>(bits, 0);
           }
         }
         at += i % 2 == 0 ? step : 7 * step;

@@ -40,6 +40,26 @@ struct SplitItems {
   }
 };
 
+/// Positions, keys and limits of a sequence, under TileArguments' names.
+struct SequenceBounds {
+  int sq, sk, first, last;
+};
+
+/// The position of a packed row, the last one for rows past it, and the keys [begin, end) that it sees. `x`: TileArguments or
+/// SequenceBounds.
+template <class Bounds>
+__device__ __forceinline__ int position_of(const TileArguments& g, const Bounds& x, int row) {
+  return min(g.pack.divide(row), x.sq - 1);
+}
+template <class Bounds>
+__device__ __forceinline__ int keys_begin(const Bounds& x, int position) {
+  return max(0, position + x.first);
+}
+template <class Bounds>
+__device__ __forceinline__ int keys_end(const Bounds& x, int position) {
+  return max(0, min(x.sk, position + x.last));
+}
+
 /// One tile of rows against all keys, or against one split of them.
 struct RowTile {
   int index, split;
@@ -75,6 +95,11 @@ struct RowTile {
   }
   static constexpr bool exists() { return true; }
   __device__ __forceinline__ const TileArguments& bounds(const TileArguments& g) const { return g; }
+  /// Narrows the tiles of keys [begin, end) that some row sees to the split's.
+  __device__ __forceinline__ void narrow(const TileArguments& g, int& begin, int& end) const {
+    const int of_all = split + g.first_split;
+    begin = max(begin, of_all * g.split_tiles), end = min(end, (of_all + 1) * g.split_tiles);
+  }
   __device__ __forceinline__ bool in_memory(const TileArguments& g) const { return g.through_memory; }  ///< its results
   __device__ __forceinline__ int splits(const TileArguments& g) const { return static_cast<int>(g.splits.divisor); }
   static constexpr bool merges() { return true; }  ///< Is it the first of splits that are to be merged?
@@ -87,32 +112,16 @@ struct RowTile {
   static constexpr int first_position() { return 0; }
   static constexpr int first_key() { return 0; }
   __device__ __forceinline__ int key_batch() const { return outer; }
-  /// Distance in elements of the tile's batch, and of its keys' first row, in an operand with such strides.
+  /// Distance in elements of the tile's batch in an operand with such strides; of a sequence, of its first query.
   template <class Operand>
-  __device__ __forceinline__ std::int64_t query_offset(const Operand& x) const {
+  __device__ __forceinline__ std::int64_t offset_in(const Operand& x) const {
     return outer * x.outer + inner * x.inner;
   }
-  template <class Operand>
-  __device__ __forceinline__ std::int64_t key_offset(const Operand& x) const {
-    return outer * x.outer + inner * x.inner;
+  /// fp32: the tile's batch among an operand's own.
+  __device__ __forceinline__ int batch_of(const TileArguments::Steps& steps) const {
+    return inner * steps.inner + outer * steps.outer;
   }
 };
-
-/// Positions, keys and limits of a sequence, under TileArguments' names.
-struct SequenceBounds {
-  int sq, sk, first, last;
-};
-
-/// Keys [begin, end) that the query of a packed row sees; rows past the last one have its limits.
-__device__ __forceinline__ int position_of(const TileArguments& g, int row) { return min(g.pack.divide(row), g.sq - 1); }
-__device__ __forceinline__ int keys_begin(const TileArguments& g, int position) { return max(0, position + g.first); }
-__device__ __forceinline__ int keys_end(const TileArguments& g, int position) { return max(0, min(g.sk, position + g.last)); }
-__device__ __forceinline__ int position_of(const TileArguments& g, const TileArguments&, int row) { return position_of(g, row); }
-__device__ __forceinline__ int position_of(const TileArguments& g, const SequenceBounds& x, int row) {
-  return min(g.pack.divide(row), x.sq - 1);
-}
-__device__ __forceinline__ int keys_begin(const SequenceBounds& x, int position) { return max(0, position + x.first); }
-__device__ __forceinline__ int keys_end(const SequenceBounds& x, int position) { return max(0, min(x.sk, position + x.last)); }
 
 /// The tiles of keys that an item needs, from the last to the first: `for (KeyWalk walk(g, tile); walk.valid(); walk.next())`.
 /// Whole warps walk together.
@@ -126,13 +135,15 @@ struct KeyWalk {
   unsigned present, mixed;
   const unsigned char* classes;
 
-  __device__ __forceinline__ KeyWalk(const TileArguments& g, const RowTile& tile) {
-    const int first = position_of(g, tile.row), last = position_of(g, tile.row + g.tile_rows - 1);
-    const int split = tile.split + g.first_split;
-    begin = max(keys_begin(g, first) / kKeys, split * g.split_tiles);
-    inner = (keys_begin(g, last) + kKeys - 1) / kKeys;
-    edge = keys_end(g, first) / kKeys;
-    const int end = min((keys_end(g, last) + kKeys - 1) / kKeys, (split + 1) * g.split_tiles);
+  template <class Tile>
+  __device__ __forceinline__ KeyWalk(const TileArguments& g, const Tile& tile) {
+    const auto& bounds = tile.bounds(g);
+    const int first = position_of(g, bounds, tile.row), last = position_of(g, bounds, tile.row + g.tile_rows - 1);
+    begin = keys_begin(bounds, first) / kKeys;
+    inner = (keys_begin(bounds, last) + kKeys - 1) / kKeys;
+    edge = keys_end(bounds, first) / kKeys;
+    int end = (keys_end(bounds, last) + kKeys - 1) / kKeys;
+    tile.narrow(g, begin, end);
     n = end - 1;
     if constexpr (has_mask(kMasking)) {
       classes = g.mask.classes + mask_tile(g, tile) * g.mask.key_tiles;

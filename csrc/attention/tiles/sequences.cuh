@@ -185,35 +185,15 @@ struct SequenceTile : RowTile, SequenceBounds {
   __device__ __forceinline__ int first_position() const { return query_row; }
   __device__ __forceinline__ int first_key() const { return key_row; }
   __device__ __forceinline__ int key_batch() const { return sequence; }
-  /// Narrows the tiles of keys [begin, end) that some row sees to the split's.
-  __device__ __forceinline__ void narrow(int& begin, int& end) const {
+  __device__ __forceinline__ void narrow(const TileArguments&, int& begin, int& end) const {
     if (split_count <= 1) return;
     const int tiles = (max(end - begin, 0) + split_count - 1) / split_count;
     begin += split * tiles, end = min(end, begin + tiles);
   }
   template <class Operand>
-  __device__ __forceinline__ std::int64_t query_offset(const Operand& x) const {
-    return RowTile::query_offset(x) + query_row * x.row;
+  __device__ __forceinline__ std::int64_t offset_in(const Operand& x) const {
+    return RowTile::offset_in(x) + query_row * x.row;
   }
-};
-
-/// The tiles of a split's keys.
-template <int kKeys>
-struct KeyWalk<kKeys, Masking::sequences> {
-  int n, begin, inner, edge;
-  __device__ __forceinline__ KeyWalk(const TileArguments& g, const SequenceTile& tile) {
-    const int first = position_of(g, tile, tile.row), last = position_of(g, tile, tile.row + g.tile_rows - 1);
-    begin = keys_begin(tile, first) / kKeys;
-    inner = (keys_begin(tile, last) + kKeys - 1) / kKeys;
-    edge = keys_end(tile, first) / kKeys;
-    int end = (keys_end(tile, last) + kKeys - 1) / kKeys;
-    tile.narrow(begin, end);
-    n = end - 1;
-  }
-  __device__ __forceinline__ bool valid() const { return n >= begin; }
-  __device__ __forceinline__ void next() { --n; }
-  __device__ __forceinline__ bool on_edge() const { return n < inner || n >= edge; }
-  static constexpr bool on_mask() { return false; }
 };
 
 /// The CTA's tile for its main loop: in registers or, as a sequence's has too many, in shared memory. Called by all threads.

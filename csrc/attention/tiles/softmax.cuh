@@ -5,9 +5,6 @@
 // with log2(e) in it: the maximum's is 1 and no weight is larger, whatever the scores' magnitude. A tile without a visible key
 // leaves a row's state unchanged: maximum -inf, sum 0, outputs 0.
 #pragma once
-#include <cmath>
-#include <cstdint>
-
 #include "attention/tiles/tile.h"
 #include "device/numeric.cuh"
 #include "device/warp.cuh"
@@ -114,16 +111,10 @@ struct OnlineSoftmax {
   }
 };
 
-/// Two numbers as T in one register, the first in the lower half.
+/// pack_pair()'s numbers.
 template <class T>
-__device__ __forceinline__ std::uint32_t pack_pair(float first, float second) {
-  if constexpr (std::is_same_v<T, half>) {
-    const __half2 pair = __floats2half2_rn(first, second);
-    return reinterpret_cast<const std::uint32_t&>(pair);
-  } else {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-    return reinterpret_cast<const std::uint32_t&>(pair);
-  }
+__device__ __forceinline__ float2 unpack_pair(std::uint32_t pair) {
+  return {half_of<T>(pair, 0), half_of<T>(pair, 1)};
 }
 
 /// 16 columns of accumulators, from column 16 k on, as the A fragment of one wgmma (device/ptx/wgmma.cuh): the same thread holds

@@ -62,7 +62,7 @@ struct Consumer {
   float scores[kKeys / 2], outputs[kTile.value_size / 2];
   std::uint32_t weights[kKeys / 16][4];
   OnlineSoftmax<kKeys> softmax;
-  int begin[2], end[2];        ///< keys that this thread's rows see
+  RowLimits limits;            ///< of this thread's rows
   std::uint32_t mask_row = 0;  ///< of the first mask slot
   int last_keys = 0;           ///< Masking::sequences: the sequence's keys
 
@@ -170,7 +170,7 @@ struct Consumer {
     else if constexpr (kTest)
       mask.apply(scores, g);
     if constexpr (kTest)
-      if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kKeys, begin, end);
+      if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kKeys, limits);
   }
   /// Calls step(std::bool_constant<test>{}) for the remaining tiles. Inner tiles have no tests, since a branch makes ptxas wait
   /// for products in flight.
@@ -299,11 +299,7 @@ struct Consumer {
       Walk walk(g, tile);
       const int rows[2] = {tile.row + row_in_tile, tile.row + row_in_tile + 8};
       Mask mask(g, tile, rows, S::kRows);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int position = position_of(g, bounds, rows[h]);
-        begin[h] = keys_begin(bounds, position), end[h] = keys_end(bounds, position);
-      }
+      limits = RowLimits(g, bounds, rows[0]);
       softmax = {};
 #pragma unroll
       for (float& output : outputs) output = 0;

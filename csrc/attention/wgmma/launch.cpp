@@ -1,7 +1,5 @@
 #include "attention/wgmma/launch.h"
 
-#include <cmath>
-
 #include "attention/tiles/instances.h"
 #include "attention/wgmma/tiles.h"
 #include "attention/wgmma/wide.h"

@@ -221,18 +221,13 @@ struct WideSide {
 
   __device__ __forceinline__ void run(const RowTile& tile) {
     const int first_row = warp_row + static_cast<int>(threadIdx.x) % 32 / 4;
-    int begin[2], end[2];  // keys that this thread's rows see
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int position = position_of(g, tile.row + first_row + 8 * h);
-      begin[h] = keys_begin(g, position), end[h] = keys_end(g, position);
-    }
+    const RowLimits limits(g, tile.bounds(g), tile.row + first_row);
     ptx::barrier_wait(shared.queries_full, 0);
 #pragma unroll 1
     for (KeyWalk<kTile.keys, Masking::edges> walk(g, tile); walk.valid(); walk.next(), parity ^= 1) {
       multiply_keys();
       if (g.cap_scale != 0.f) cap_scores(scores, g.cap_scale);
-      if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kTile.keys + side * kKeys, begin, end);
+      if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kTile.keys + side * kKeys, limits);
       raise_maxima();
       softmax.exponentiate_half(scores, g.scale_log2);
       softmax.rescale(outputs);

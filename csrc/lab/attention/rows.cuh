@@ -61,10 +61,7 @@ struct OnlineSoftmax {
 template <int kCount>
 __device__ __forceinline__ void to_fragments(std::uint32_t (&fragments)[kCount / 8][4], const float (&weights)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(weights[2 * i], weights[2 * i + 1]);
-    fragments[i / 4][i % 4] = reinterpret_cast<const std::uint32_t&>(pair);
-  }
+  for (int i = 0; i < kCount / 2; ++i) fragments[i / 4][i % 4] = pack_pair<bf16>(weights[2 * i], weights[2 * i + 1]);
 }
 
 /// out / sum to memory. `row`: of h = 0.

@@ -32,9 +32,12 @@ __device__ __forceinline__ MaxSum merge(MaxSum mine) {
   return {m, block_reduce(mine.d * expf(mine.m - base_of(m)), Sum{})};
 }
 
-/// The pass that reads a row once, kCount elements a thread and step, and the one that writes it.
+/// One pass reads a row, kCount elements a thread and step, and one writes it.
 template <int kCount>
-__device__ __forceinline__ void online_row(const float* x, float* y, std::int64_t cols) {
+__global__ void __launch_bounds__(kThreads) online_kernel(const __grid_constant__ Problem p) {
+  const float* x = p.x + blockIdx.x * p.cols;
+  float* y = p.y + blockIdx.x * p.cols;
+  const std::int64_t cols = p.cols;
   MaxSum row{-INFINITY, 0};
 #pragma unroll 4 / kCount
   for (std::int64_t i = threadIdx.x; i < cols; i += kCount * kThreads) {
@@ -46,11 +49,6 @@ __device__ __forceinline__ void online_row(const float* x, float* y, std::int64_
   row = merge(row);
 #pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < cols; i += kThreads) y[i] = expf(x[i] - row.m) / row.d;
-}
-
-template <int kCount>
-__global__ void __launch_bounds__(kThreads) online_kernel(const __grid_constant__ Problem p) {
-  online_row<kCount>(p.x + blockIdx.x * p.cols, p.y + blockIdx.x * p.cols, p.cols);
 }
 
 }  // namespace xgemm::lab::softmax

@@ -5,6 +5,7 @@
 // a box of 64 x 64: whole rows of 128 bytes, no addresses, and no thread waits for it. Each consumer has two boxes and fills one
 // while the other leaves; its next tile's products begin when the last box is filled, not when it has left. 225 KiB a block.
 // Limit: rounding and filling still stop a consumer's tensor cores; the other consumer alone may use them meanwhile.
+#include "device/numeric.cuh"
 #include "device/ptx/stmatrix.cuh"
 #include "lab/tensor/persistent.cuh"
 
@@ -15,10 +16,7 @@ struct ByTma {
 
 #ifdef XGEMM_LAB_HOPPER
   /// Two sums, rounded: a register of stmatrix.
-  __device__ __forceinline__ static std::uint32_t pair(const float* sum) {
-    const __nv_bfloat162 both = __floats2bfloat162_rn(sum[0], sum[1]);
-    return *reinterpret_cast<const std::uint32_t*>(&both);
-  }
+  __device__ __forceinline__ static std::uint32_t pair(const float* sum) { return pack_pair<bf16>(sum[0], sum[1]); }
 
   __device__ __forceinline__ void store(const Problem& p, int consumer, int row, int col, const float (&sum)[128]) {
     const int lane = threadIdx.x % 32, line = threadIdx.x / 32 % 4 * 16 + lane % 16;

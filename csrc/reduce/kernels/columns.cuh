@@ -190,15 +190,7 @@ __device__ __forceinline__ void load_columns(const ColumnThread<Op>& thread, con
     raw[j] = padding<Op>(plan);
     if (j >= count) continue;
     const T* const from = base + offset[j];
-    if (vector) {
-      raw[j] = load_shifted16(from);
-      continue;
-    }
-    Pack<T> pack = as_pack<T>(raw[j]);
-#pragma unroll
-    for (int e = 0; e < kWidth; ++e)
-      if (e < columns) pack.values[e] = from[e * plan.column_stride];
-    raw[j] = as_raw(pack);
+    raw[j] = vector ? load_shifted16(from) : load_singles<T, kWidth>(from, columns, raw[j], plan.column_stride);
   }
 }
 
@@ -215,14 +207,7 @@ __device__ __forceinline__ void add_any(const ColumnThread<Op>& thread, Part<Op>
     std::int64_t offset[kUnroll];
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) offset[j] = (n + j * rows) * plan.reduced.stride[0];
-    if (plan.reduced.dims != 1) {
-#pragma unroll 1
-      for (int i = 0; i < kUnroll; ++i) {  // one copy of the map's code: the offsets move up
-#pragma unroll
-        for (int j = 1; j < kUnroll; ++j) offset[j - 1] = offset[j];
-        offset[kUnroll - 1] = plan.reduced.offset(n + i * rows);
-      }
-    }
+    if (plan.reduced.dims != 1) find_offsets(offset, plan.reduced, n, rows);
     uint4 raw[kUnroll];
     load_columns(thread, base, offset, columns, thread.count - k, raw);
     thread.add(parts, raw, k);

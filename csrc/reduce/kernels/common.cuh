@@ -112,16 +112,6 @@ __device__ __forceinline__ void load_values(DType dtype, const void* in, V (&x)[
   }
 }
 
-/// Loads `count` elements at p, fewer than a vector, then `fill`.
-template <class T>
-__device__ __forceinline__ uint4 load_singles(const T* p, int count, const uint4& fill) {
-  Pack<T> pack = as_pack<T>(fill);
-#pragma unroll
-  for (int e = 0; e < Pack<T>::kCount - 1; ++e)
-    if (e < count) pack.values[e] = p[e];
-  return as_raw(pack);
-}
-
 /// The first `count` elements of `raw`, then `fill`.
 template <class T>
 __device__ __forceinline__ uint4 first_elements(const uint4& raw, int count, const uint4& fill) {

@@ -65,12 +65,7 @@ __global__ void __launch_bounds__(kElementThreads, sizeof(typename Op::V) == 8 ?
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) offset[j] = walk.next();
     } else {
-#pragma unroll 1
-      for (int i = 0; i < kAhead; ++i) {  // one copy of the map's code: the offsets move up
-#pragma unroll
-        for (int j = 1; j < kAhead; ++j) offset[j - 1] = offset[j];
-        offset[kAhead - 1] = plan.reduced.offset(e + i * lanes);
-      }
+      find_offsets(offset, plan.reduced, e, lanes);
     }
     const auto is_there = [&](int j) { return e + j * lanes < length; };
     V x[kAhead];

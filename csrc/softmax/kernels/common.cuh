@@ -262,6 +262,14 @@ struct Place {
   }
 };
 
+/// Stores the first `count` values one by one.
+template <class O, class V, int n>
+__device__ __forceinline__ void store_singles(O* p, const V (&y)[n], int count = n) {
+#pragma unroll
+  for (int e = 0; e < n; ++e)
+    if (e < count) p[e] = convert<O>(y[e]);
+}
+
 /// Stores the values of one input vector as output vectors at p (aligned to 16 bytes). kStreaming: L2 evicts them first.
 template <class T, bool kStreaming = false, class O, class V>
 __device__ __forceinline__ void store_aligned(O* p, const V (&y)[Pack<T>::kCount]) {
@@ -288,8 +296,7 @@ __device__ __forceinline__ void store_anywhere(O* p, const V (&y)[Pack<T>::kCoun
     for (int e = 0; e < kCount; ++e) pack.values[e] = convert<O>(y[e]);
     store_shifted16(p, pack, valid, width);
   } else if (valid) {
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) p[e] = convert<O>(y[e]);
+    store_singles(p, y);
   }
 }
 

@@ -57,6 +57,17 @@ __device__ __forceinline__ V largest_of(V m, int lanes) {
   return m;
 }
 
+/// map.offset() of positions `first`, first + step, ..., by one copy of the map's code: the offsets move up.
+template <int n, class Position>
+__device__ __forceinline__ void find_offsets(std::int64_t (&offset)[n], const IndexMap& map, Position first, int step) {
+#pragma unroll 1
+  for (int i = 0; i < n; ++i) {
+#pragma unroll
+    for (int j = 1; j < n; ++j) offset[j - 1] = offset[j];
+    offset[n - 1] = map.offset(first + i * step);
+  }
+}
+
 /// op over get(first..first + n - 1), as a balanced tree.
 template <int n, int first = 0, class Get, class F>
 __device__ __forceinline__ auto tree(const Get& get, const F& op) {
@@ -84,24 +95,13 @@ __device__ __forceinline__ float maximum_of_pairs(const uint4 (&raw)[n], const C
   for (int j = 0; j < n; ++j)
     best[j] = larger_pair<T>(larger_pair<T>(raw[j].x ^ flip, raw[j].y ^ flip), larger_pair<T>(raw[j].z ^ flip, raw[j].w ^ flip));
   const unsigned pair = tree<n>([&](int j) { return best[j]; }, [](unsigned a, unsigned b) { return larger_pair<T>(a, b); });
-  T halves[2];
-  __builtin_memcpy(halves, &pair, 4);
-  return larger(xgemm::convert<float>(halves[0]), xgemm::convert<float>(halves[1]));
+  return larger(half_of<T>(pair, 0), half_of<T>(pair, 1));
 }
 
 /// Stores a sum or extremum as the output's dtype.
 template <class V>
 __device__ __forceinline__ void store_as(void* out, std::int64_t i, DType dtype, V value) {
-  if constexpr (std::is_same_v<V, float>) {
-    if (dtype == DType::f32)
-      static_cast<float*>(out)[i] = value;
-    else if (dtype == DType::f16)
-      static_cast<half*>(out)[i] = convert<half>(value);
-    else
-      static_cast<bf16*>(out)[i] = convert<bf16>(value);
-  } else {
-    static_cast<double*>(out)[i] = value;
-  }
+  with_element_type<V>(dtype, [&]<class T>(Type<T>) { static_cast<T*>(out)[i] = convert<T>(value); });
 }
 
 /// Data that an output needs beside its elements, loaded ahead of its use: by aim() before and by look() after the row is read.
