@@ -75,17 +75,22 @@ struct WgmmaRoofline {
     while (width > least);
   }
 
-  std::int64_t tiles(const WgmmaTiling& c) const { return ceil_div(p.m, info(c.tile).m) * ceil_div(p.n, c.columns) * p.batches; }
+  /// Of C; with multicast in whole pairs.
+  std::int64_t tiles(const WgmmaTiling& c) const {
+    const TileInfo& t = info(c.tile);
+    const std::int64_t rows = ceil_div(p.m, t.m), columns = ceil_div(p.n, c.columns);
+    if (!c.multicast) return rows * columns * p.batches;
+    return 2 * p.batches * (shares_a(t.m, t.n) ? rows * ceil_div(columns, 2) : ceil_div(rows, 2) * columns);
+  }
 
   double us(const WgmmaTiling& c) const {
     const TileInfo& most = info(c.tile);
     const TileInfo t = most.n >= 128 && !p.gated ? half_tile(most.name, most.m, static_cast<int>(c.columns), most.k) : most;
     const bool half = parts == 0, pairs_share_a = c.multicast && shares_a(most.m, most.n),
                pairs_share_b = c.multicast && !pairs_share_a;
-    const std::int64_t tiles_m = ceil_div(p.m, t.m), tiles_n = ceil_div(p.n, c.columns), ctas = tiles(c) * c.memory_splits;
-    const std::int64_t pairs = p.batches * (pairs_share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
+    const std::int64_t ctas = tiles(c) * c.memory_splits;
     // At a time run pairs, clusters or CTAs.
-    const auto rounds = static_cast<double>(c.multicast ? ceil_div(pairs, std::max(1, q.gpu.sm_count / 2))
+    const auto rounds = static_cast<double>(c.multicast ? ceil_div(ctas / 2, std::max(1, q.gpu.sm_count / 2))
                                                         : ceil_div(ctas, clusters_at_once(c.cluster, q.gpu.sm_count)));
     const bool alone = c.cluster == 1 && c.memory_splits == 1;
     const auto k = static_cast<double>(alone ? round_up(p.k, kWgmmaTileK) : split_blocks(p.k, c.splits) * kWgmmaTileK);
@@ -118,7 +123,7 @@ struct WgmmaRoofline {
     if (c.memory_splits > 1 && (parts > 0 || tiles(c) * c.memory_splits > q.gpu.sm_count)) return false;  // all run at once
     const bool pairs = shares_a(t.m, t.n) ? p.n > c.columns && p.m >= kRowsToShare : p.m > t.m && c.columns % 16 == 0;
     const bool pays = lines_a > 1 || lines_b > 1 || (t.n <= 64 && tiles(c) <= q.gpu.sm_count && p.k >= kLongK);
-    return !c.multicast || (parts == 0 && !p.gated && pairs && pays && c.cluster * c.memory_splits == 1 && q.gpu.sm_count > 1);
+    return !c.multicast || (parts == 0 && !p.gated && pairs && pays && c.cluster == 1 && q.gpu.sm_count > 1);
   }
 };
 
