@@ -112,17 +112,16 @@ struct WgmmaRoofline {
     return longest_us(rounds * (k / 64 * block + store), memory, l2) + rounds * add + (c.multicast ? kPair : 0);
   }
 
-  /// Can the kernel do it, and may it pay? Pairs do where rows straddle cache lines, by fewer requests to L2, or where two rows
-  /// of small tiles share a long B.
+  /// Can the kernel do it, and may it pay? Pairs do where rows straddle cache lines, by fewer requests to L2.
   bool may_pay(const WgmmaTiling& c) const {
-    constexpr std::int64_t kRowsToShare = 16, kLongK = 2048;  // of A: sharing fewer saves nothing
+    constexpr std::int64_t kRowsToShare = 16;  // of A: sharing fewer saves nothing
     const TileInfo& t = info(c.tile);
     if (swapped && (t.n < 128 || c.splits > 1)) return false;
     if (!has_instance(p, c.tile, parts, b.k_major, c.memory_splits > 1 ? 1 : c.splits)) return false;
     if (c.cluster > std::min(q.gpu.sm_count, kMaxCluster) || t.m % c.cluster != 0) return false;
     if (c.memory_splits > 1 && (parts > 0 || tiles(c) * c.memory_splits > q.gpu.sm_count)) return false;  // all run at once
     const bool pairs = shares_a(t.m, t.n) ? p.n > c.columns && p.m >= kRowsToShare : p.m > t.m && c.columns % 16 == 0;
-    const bool pays = lines_a > 1 || lines_b > 1 || (t.n <= 64 && tiles(c) <= q.gpu.sm_count && p.k >= kLongK);
+    const bool pays = lines_a > 1 || lines_b > 1;
     return !c.multicast || (parts == 0 && !p.gated && pairs && pays && c.cluster == 1 && q.gpu.sm_count > 1);
   }
 };
