@@ -17,6 +17,7 @@ from common import (
     randn,
     sanitized,
     torchs_on,
+    transposed,
 )
 
 gated_linear = torch.ops.xgemm.gated_linear
@@ -207,11 +208,12 @@ def test_every_kernel(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, kerne
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["ieee", "high", "medium"])
 def test_precisions(precision: str) -> None:
-    for m, n, k in [(300, 520, 264), (1000, 1000, 512)]:
-        tensors = arguments(m, n, k, torch.float32, "cuda")
-        out = gated_linear(*tensors, precision=precision)
-        allowed = bound(*tensors) * (1 if precision == "ieee" else 2**11)
-        assert ((out.double() - exact(*tensors)).abs() <= allowed).all()
+    for m, n, k in [(300, 520, 264), (1000, 1000, 512), (5, 1023, 1024)]:
+        x, gate, *others = arguments(m, n, k, torch.float32, "cuda")
+        for tensors in ((x, gate, *others), (x, transposed(gate), *others)):  # by two products, of kernels of their own
+            out = gated_linear(*tensors, precision=precision)
+            allowed = bound(*tensors) * (1 if precision == "ieee" else 2**11)
+            assert ((out.double() - exact(*tensors)).abs() <= allowed).all()
 
 
 @pytest.mark.cuda

@@ -493,7 +493,7 @@ def test_few_rows_are_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("kernel", ["simt_64x64", "wgmma"])  # direct, sliced, sweep: test_matmul_small.py
-@pytest.mark.parametrize("k", [256, 1024, 8192])
+@pytest.mark.parametrize("k", [64, 128, 256, 1024, 8192])
 def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     if kernel == "wgmma" and not runs_hopper_kernels():
         pytest.skip("needs a Hopper GPU")

@@ -164,15 +164,16 @@ void each_outer(Problem p, std::span<const BatchDim> outer, const Run& run) {
 
 /// Runs a product by `plan`; false: as in `Launch`.
 bool launch_plan(const TensorView& like, const Problem& p, const Plan& plan, const CudaScope& scope) {
-  const auto [workspace_bytes, counters, partials] = needs(plan.kernel);
-  std::int64_t bytes = workspace_bytes;
+  auto [bytes, counters, partials] = needs(plan.kernel);
   const std::int64_t wide = accumulator_bytes(p.dtype);
   // fp32 in parts: elements that they cannot represent are computed once more, when out is no longer the sums.
   const bool twice = std::holds_alternative<LargePlan>(plan.kernel);
   const bool enough = static_cast<std::int64_t>(size_of(p.dtype)) == wide && !twice;
   std::int64_t sums_at = 0;  // two products: the first one's unrounded sums go to out if wide enough, else to the workspace
   if (plan.up) {
-    sums_at = round_up(std::max(bytes, needs(*plan.up).workspace), 256);
+    const auto up = needs(*plan.up);
+    counters = std::max(counters, up.counters), partials = std::max(partials, up.partials);
+    sums_at = round_up(std::max(bytes, up.workspace), 256);
     bytes = sums_at + (enough ? 0 : p.m * p.n * p.batches * wide);
   }
   std::optional<Tensor> space;

@@ -51,15 +51,16 @@ __device__ __forceinline__ int lift_exponent(unsigned max_bits) {
 /// Quality of a line's split, for pairs_well(); both in 1/256 of K.
 struct LineQuality {
   int density;  ///< dense elements; above that for zeros, far below for Inf and NaN
-  int filled;   ///< 1 + elements that are not zero; 0 if the line has a lossy element
+  int filled;   ///< 1 + elements that are not zero, for K below 512 times sqrt(K / 512); 0 if the line has a lossy element
 };
 __device__ __forceinline__ LineQuality line_quality(const LineStats& s, std::int64_t k) {
+  constexpr float kLong = 512;  // of a shorter K, more of it must not be zero, so that a sum has 16 products
   if (s.max_bits >= kInfinityBits) return {-4096, 0};
   if (s.max_bits == 0) return {512, 1 << 14};
-  const float scale = __fdividef(256.f, static_cast<float>(k));
-  const auto share = [&](unsigned count) { return static_cast<int>(static_cast<float>(count) * scale); };
+  const float length = static_cast<float>(k), scale = __fdividef(256.f, length);
+  const auto share = [&](unsigned count, float of) { return static_cast<int>(static_cast<float>(count) * of); };
   const bool few = static_cast<std::int64_t>(s.lossy) * 256 <= k;
-  return {few ? share(s.dense) : 0, s.lossy == 0 ? 1 + share(s.nonzero) : 0};
+  return {few ? share(s.dense, scale) : 0, s.lossy == 0 ? 1 + share(s.nonzero, scale * fminf(1, sqrtf(length / kLong))) : 0};
 }
 inline constexpr int kEnoughDense = 256 + 32, kEnoughFilled = 256 * 256 / 32;
 __device__ __forceinline__ bool pairs_well(LineQuality a, LineQuality b) {

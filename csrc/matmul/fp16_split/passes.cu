@@ -26,27 +26,30 @@ SplitArguments split_arguments(const Problem& p, const OperandLines& x, const Te
       .batches = static_cast<int>(t.batches),
       .chunks = t.chunks,
       .way = !t.k_major                  ? SplitWay::columns
+             : t.inner <= kShortRow      ? SplitWay::short_rows
              : t.inner <= 4 * 32 * kHeld ? SplitWay::rows_of_warps
                                          : SplitWay::rows_of_ctas,
       .blocks = 0,
       .vectors = (t.k_major ? x.k_stride : x.stride) == 1 && is_aligned(x.operand.data, 16) && other_stride % 4 == 0};
   for (int d = 0; d < p.batch_dims; ++d) s.vectors = s.vectors && x.operand.batch_stride[d] % 4 == 0;
   const auto lines = static_cast<unsigned>(s.lines), batches = static_cast<unsigned>(s.batches);
-  s.blocks = s.way == SplitWay::columns         ? (lines + kStrip - 1) / kStrip * batches * static_cast<unsigned>(s.chunks)
-             : s.way == SplitWay::rows_of_warps ? (lines * batches + 7) / 8
-                                                : lines * batches;
+  const unsigned at_once = kThreads / (s.way == SplitWay::short_rows      ? kOfShortRow
+                                       : s.way == SplitWay::rows_of_warps ? 32
+                                                                          : kThreads);
+  s.blocks = s.way == SplitWay::columns ? (lines + kStrip - 1) / kStrip * batches * static_cast<unsigned>(s.chunks)
+                                        : (lines * batches + at_once - 1) / at_once;
   return s;
 }
 
 /// Launches that may begin while the kernel before them ends (ptx/grid.cuh).
-void launch_split(int parts, split_detail::SplitPass& pass, cudaStream_t stream) {
-  unsigned columns = 0;
-  for (const SplitArguments& s : pass.operands) pass.blocks += s.blocks, columns += s.way == SplitWay::columns ? s.blocks : 0;
-  const auto launch = [&](void (*kernel)(split_detail::SplitPass), unsigned blocks) {
+void launch_split(int parts, const split_detail::SplitPass& pass, cudaStream_t stream) {
+  const auto launch = [&](void (*kernel)(split_detail::SplitPass), bool second) {
+    unsigned blocks = 0;
+    for (const SplitArguments& s : pass.operands) blocks += s.blocks_in(second);
     if (blocks > 0) enqueue(kernel, early_grid(blocks, split_detail::kThreads), stream, pass);
   };
-  launch(parts == 2 ? split_operands<2> : split_operands<1>, pass.blocks);
-  launch(parts == 2 ? split_operand_columns<2> : split_operand_columns<1>, columns);
+  launch(parts == 2 ? split_operands<2> : split_operands<1>, false);
+  launch(parts == 2 ? split_operand_columns<2> : split_operand_columns<1>, true);
 }
 
 }  // namespace

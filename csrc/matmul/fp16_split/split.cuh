@@ -22,8 +22,9 @@
 
 namespace xgemm::matmul {
 
-/// K-major lines (or any strides) by one warp each, or by a CTA; MN-major ones, first their largest magnitudes, then the parts.
-enum class SplitWay : std::uint8_t { rows_of_warps, rows_of_ctas, columns };
+/// K-major lines (or any strides) by half a warp each, a warp or a CTA; MN-major ones, first their largest magnitudes,
+/// then the parts.
+enum class SplitWay : std::uint8_t { short_rows, rows_of_warps, rows_of_ctas, columns };
 
 struct SplitArguments {
   Problem problem;  ///< batch dims
@@ -38,13 +39,18 @@ struct SplitArguments {
   int lines, k, batches;  ///< batches: 1 if all share the operand
   int chunks;             ///< columns: of k
   SplitWay way;
-  unsigned blocks;  ///< CTAs of each launch; the second has those of columns only
+  unsigned blocks;  ///< CTAs
   bool vectors;     ///< the operand is contiguous along the fast dim, and its rows are 16-byte aligned
+  /// CTAs in one of the pass's two launches: columns have them in both, short rows in the second.
+  __host__ __device__ unsigned blocks_in(bool second) const {
+    return way == SplitWay::columns || (way == SplitWay::short_rows) == second ? blocks : 0;
+  }
 };
 
 namespace split_detail {
 
 inline constexpr int kThreads = 256;
+inline constexpr int kShortRow = 128, kOfShortRow = 8;  // elements, and threads of such a row: a CTA's start would take longer
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 inline constexpr int kCtasOfTwoParts = 4;  // an SM
 #else
@@ -52,7 +58,7 @@ inline constexpr int kCtasOfTwoParts = 3;  // ptxas would spill
 #endif
 inline constexpr int kAtOnce = 4;  // loads of a thread in flight
 inline constexpr float kLowScale = 1 / kLowUnit;
-inline constexpr int kHeld = 8;  // quads of a thread in registers
+inline constexpr int kHeld = 8;  // quads of a thread in registers, if rows may be long
 
 struct Scale {
   float first, second;  // 2^e in two factors, as e can exceed 127 (denormal lines)
@@ -151,24 +157,27 @@ __device__ __forceinline__ void each(int begin, int end, int step, const Load& l
   }
 }
 
-/// kWarps warps per line, which keep kHeld quads of a line per thread in registers; the rest of a
-/// longer line is read twice, the second time from L1 or L2. CTAs: lines * batches * kWarps / 8.
-template <int kParts, int kWarps>
+/// kGroup threads per line, which keep kQuads quads of a line each in registers; the rest of a longer line is read twice, the
+/// second time from L1 or L2. CTAs: lines * batches * kGroup / kThreads.
+template <int kParts, int kGroup>
 __device__ __forceinline__ void split_rows(const SplitArguments& s, unsigned cta) {
-  constexpr int kCtaWarps = kThreads / 32, kGroup = 32 * kWarps;
-  static_assert(kWarps == 1 || kWarps == kCtaWarps);
+  constexpr int kCtaWarps = kThreads / 32;
+  constexpr bool kWholeCta = kGroup == kThreads;
+  static_assert(kGroup <= 32 || kWholeCta);
+  constexpr int kQuads = kGroup < 32 ? kShortRow / (4 * kGroup) : kHeld;  // of a thread in registers
   __shared__ unsigned tops[kCtaWarps], counts[kCtaWarps][3];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int index = static_cast<int>(cta) * (kCtaWarps / kWarps) + warp / kWarps, batch = index / s.lines,
+  const unsigned together = kGroup < 32 ? ((1u << kGroup % 32) - 1) << (lane & -kGroup) : 0xffffffffu;  // lanes of the line
+  const int index = static_cast<int>(cta) * (kThreads / kGroup) + static_cast<int>(threadIdx.x) / kGroup, batch = index / s.lines,
             line = index - batch * s.lines;
   if (batch >= s.batches) return;
   const float* const in =
       static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch) + line * s.line_stride;
   const int first = 4 * (static_cast<int>(threadIdx.x) % kGroup);
   const auto load = [&](int k) { return load4(in, s.k_stride, k, s.k, s.vectors); };
-  Vector<float, 4> held[kHeld];
+  Vector<float, 4> held[kQuads];
 #pragma unroll
-  for (int h = 0; h < kHeld; ++h) {
+  for (int h = 0; h < kQuads; ++h) {
     const int k = first + 4 * kGroup * h;
     held[h] = k < s.k ? load(k) : Vector<float, 4>{};
   }
@@ -179,10 +188,12 @@ __device__ __forceinline__ void split_rows(const SplitArguments& s, unsigned cta
   };
 #pragma unroll
   for (const auto& x : held) add_top(x);
+  if constexpr (kGroup >= 32) {
 #pragma unroll 4
-  for (int k = first + 4 * kGroup * kHeld; k < s.k; k += 4 * kGroup) add_top(load(k));
-  top = __reduce_max_sync(kFullWarp, top);
-  if constexpr (kWarps > 1) {
+    for (int k = first + 4 * kGroup * kQuads; k < s.k; k += 4 * kGroup) add_top(load(k));
+  }
+  top = __reduce_max_sync(together, top);
+  if constexpr (kWholeCta) {
     if (lane == 0) tops[warp] = top;
     __syncthreads();
 #pragma unroll
@@ -200,12 +211,12 @@ __device__ __forceinline__ void split_rows(const SplitArguments& s, unsigned cta
     if constexpr (kParts == 2) store_vector(reinterpret_cast<unsigned*>(hi_out + plane + k), lo);
   };
 #pragma unroll
-  for (int h = 0; h < kHeld; ++h)
+  for (int h = 0; h < kQuads; ++h)
     if (first + 4 * kGroup * h < s.k) convert(held[h], first + 4 * kGroup * h);
-  each(first + 4 * kGroup * kHeld, s.k, 4 * kGroup, load, convert);
-  LineStats stats{top, __reduce_add_sync(kFullWarp, count.dense()), __reduce_add_sync(kFullWarp, count.lossy),
-                  __reduce_add_sync(kFullWarp, count.nonzero())};
-  if constexpr (kWarps > 1) {
+  if constexpr (kGroup >= 32) each(first + 4 * kGroup * kQuads, s.k, 4 * kGroup, load, convert);
+  LineStats stats{top, __reduce_add_sync(together, count.dense()), __reduce_add_sync(together, count.lossy),
+                  __reduce_add_sync(together, count.nonzero())};
+  if constexpr (kWholeCta) {
     if (lane == 0) counts[warp][0] = stats.dense, counts[warp][1] = stats.lossy, counts[warp][2] = stats.nonzero;
     __syncthreads();
     stats.dense = stats.lossy = stats.nonzero = 0;
@@ -328,16 +339,15 @@ __device__ __forceinline__ void split_columns(const SplitArguments& s, unsigned 
 struct SplitPass {
   static constexpr int kOperands = 3;  ///< A, B and up
   SplitArguments operands[kOperands];
-  unsigned blocks = 0;  ///< of the launch
 
-  /// The operand of this CTA; `cta` becomes its number among the operand's. `second`: only operands by columns have CTAs.
+  /// The operand of this CTA; `cta` becomes its number among the operand's.
   __device__ __forceinline__ const SplitArguments& mine(unsigned& cta, bool second) const {
     int i = 0;
 #pragma unroll
     for (int o = 0; o + 1 < kOperands; ++o) {
-      const unsigned blocks_here = second && operands[o].way != SplitWay::columns ? 0 : operands[o].blocks;
-      if (i < o || cta < blocks_here) continue;
-      cta -= blocks_here, i = o + 1;
+      const unsigned here = operands[o].blocks_in(second);
+      if (i < o || cta < here) continue;
+      cta -= here, i = o + 1;
     }
     return operands[i];
   }
@@ -357,20 +367,25 @@ __global__ void __launch_bounds__(split_detail::kThreads, kParts == 2 ? split_de
   if (s.way == SplitWay::columns)
     find_tops(s, cta);
   else if (s.way == SplitWay::rows_of_warps)
-    split_rows<kParts, 1>(s, cta);
+    split_rows<kParts, 32>(s, cta);
   else
-    split_rows<kParts, kThreads / 32>(s, cta);
+    split_rows<kParts, kThreads>(s, cta);
 }
 
-/// The second launch: columns, those first that the first launch has read last, which L2 still has.
+/// The second launch, often the only one: short rows; and columns, those first that the first launch has read last, which L2
+/// still has. (Short rows in the first launch would spill.)
 template <int kParts>
 __global__ void __launch_bounds__(split_detail::kThreads, 3)
     split_operand_columns(const __grid_constant__ split_detail::SplitPass pass) {
   ptx::grid_wait();
   ptx::grid_release();
+  using namespace split_detail;
   unsigned cta = gridDim.x - 1 - blockIdx.x;
   const SplitArguments& s = pass.mine(cta, true);
-  split_detail::split_columns<kParts>(s, cta);
+  if (s.way == SplitWay::columns)
+    split_columns<kParts>(s, cta);
+  else
+    split_rows<kParts, kOfShortRow>(s, cta);
 }
 
 }  // namespace xgemm::matmul

@@ -16,6 +16,7 @@ inline constexpr double kLaunch = 1.03;       ///< everything but the tiles
 inline constexpr double kNextLaunch = 1.95;   ///< a kernel that depends on the one before
 inline constexpr double kReadSplit = 0.0347;  ///< such a kernel's read of a split's sums, one after another
 inline constexpr double kHidden = 0.113;      ///< share of the shorter of compute, memory and L2 that adds to the longest
+inline constexpr double kL2Bytes = 5e7;       ///< of an H200's L2
 inline constexpr int kMostWaves = 8;          ///< CTAs of an SM that splits may give it if they do not wait for each other
 
 /// `ctas` of a tile, `depth` of K each, on `at_once` SMs.
@@ -45,13 +46,14 @@ struct Question {
   std::int64_t tiles(const TileInfo& t) const { return ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches; }
   double move(double bytes) const { return 1e6 * bytes / machine.read_bytes; }
   double memory(double times_c = 1) const { return move(bytes_a + bytes_b + times_c * bytes_c); }  ///< A, B and C once
+  double l2_tma_bytes() const { return bytes_a + bytes_b < kL2Bytes ? machine.l2_tma_bytes : machine.l2_miss_bytes; }
 
   /// A product in `tiles` tiles of `t`, whose K `splits` CTAs share, `depth` each, without launches and the addition of splits.
   /// `tma`: loads are boxes of TMA; `times_c`: of C's bytes.
   double product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, bool tma = false,
                  double times_c = 1) const {
     const double loads = size * static_cast<double>(tiles * (t.m + t.n)) * static_cast<double>(p.k),
-                 l2_bytes = tma ? machine.l2_tma_bytes : machine.l2_async_bytes;
+                 l2_bytes = tma ? l2_tma_bytes() : machine.l2_async_bytes;
     return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(times_c), 1e6 * loads / l2_bytes);
   }
   // The addition of `splits` partial sums: by another launch, which reads what was written, `bytes` a split; or by CTAs that

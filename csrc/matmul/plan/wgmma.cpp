@@ -12,7 +12,6 @@ namespace xgemm::matmul {
 namespace {
 
 constexpr double kHalfLaunch = 2.04;                // half precision: everything but the tiles
-constexpr double kPair = 1.06;                      // the start of a multicast pair
 constexpr double kFewRows = 1.5;                    // a k-block of few rows, of which only those in bounds are loaded
 constexpr double kSwapped = 1.03;                   // a k-block of a transposed tile, relative to others
 constexpr double kFill = 0.157;                     // a slot: what its two loading warps take
@@ -75,17 +74,22 @@ struct WgmmaRoofline {
     while (width > least);
   }
 
-  std::int64_t tiles(const WgmmaTiling& c) const { return ceil_div(p.m, info(c.tile).m) * ceil_div(p.n, c.columns) * p.batches; }
+  /// Of C; with multicast in whole pairs.
+  std::int64_t tiles(const WgmmaTiling& c) const {
+    const TileInfo& t = info(c.tile);
+    const std::int64_t rows = ceil_div(p.m, t.m), columns = ceil_div(p.n, c.columns);
+    if (!c.multicast) return rows * columns * p.batches;
+    return 2 * p.batches * (shares_a(t.m, t.n) ? rows * ceil_div(columns, 2) : ceil_div(rows, 2) * columns);
+  }
 
   double us(const WgmmaTiling& c) const {
     const TileInfo& most = info(c.tile);
     const TileInfo t = most.n >= 128 && !p.gated ? half_tile(most.name, most.m, static_cast<int>(c.columns), most.k) : most;
     const bool half = parts == 0, pairs_share_a = c.multicast && shares_a(most.m, most.n),
                pairs_share_b = c.multicast && !pairs_share_a;
-    const std::int64_t tiles_m = ceil_div(p.m, t.m), tiles_n = ceil_div(p.n, c.columns), ctas = tiles(c) * c.memory_splits;
-    const std::int64_t pairs = p.batches * (pairs_share_a ? tiles_m * ceil_div(tiles_n, 2) : ceil_div(tiles_m, 2) * tiles_n);
+    const std::int64_t ctas = tiles(c) * c.memory_splits;
     // At a time run pairs, clusters or CTAs.
-    const auto rounds = static_cast<double>(c.multicast ? ceil_div(pairs, std::max(1, q.gpu.sm_count / 2))
+    const auto rounds = static_cast<double>(c.multicast ? ceil_div(ctas / 2, std::max(1, q.gpu.sm_count / 2))
                                                         : ceil_div(ctas, clusters_at_once(c.cluster, q.gpu.sm_count)));
     const bool alone = c.cluster == 1 && c.memory_splits == 1;
     const auto k = static_cast<double>(alone ? round_up(p.k, kWgmmaTileK) : split_blocks(p.k, c.splits) * kWgmmaTileK);
@@ -100,15 +104,15 @@ struct WgmmaRoofline {
     const double unaligned = half ? (boxes ? 0 : kUnalignedStore) : p.n % 4 == 0 ? 0 : kUnalignedElement * t.m * t.n;
     const double store = t.start + unaligned + (half ? 0 : kPartsStore * parts);
     const double bytes = half ? 2 : 2 * parts, up = p.gated ? q.bytes_b : 0;  // of an element of A and B
-    const double l2 = 1e6 * requests * bytes * k * static_cast<double>(ctas * c.cluster) / q.machine.l2_tma_bytes;
+    const double l2 = 1e6 * requests * bytes * k * static_cast<double>(ctas * c.cluster) / q.l2_tma_bytes();
     const double memory = q.move(bytes / q.size * (q.bytes_a + q.bytes_b + up) + q.bytes_c);
     const double sums = rows * t.n * 4,
                  add = q.add_by_meeting(kCluster, c.cluster, 2 * sums) + q.add_by_meeting(kMeeting, c.memory_splits, 2 * sums);
-    return longest_us(rounds * (k / 64 * block + store), memory, l2) + rounds * add + (c.multicast ? kPair : 0);
+    return longest_us(rounds * (k / 64 * block + store), memory, l2) + rounds * add;
   }
 
-  /// Can the kernel do it, and may it pay? Pairs do where rows straddle cache lines, by fewer requests to L2, or where two rows
-  /// of small tiles share a long B.
+  /// Can the kernel do it, and may it pay? Pairs do where rows straddle cache lines, by fewer requests to L2, or where the two
+  /// rows of small tiles share a long B.
   bool may_pay(const WgmmaTiling& c) const {
     constexpr std::int64_t kRowsToShare = 16, kLongK = 2048;  // of A: sharing fewer saves nothing
     const TileInfo& t = info(c.tile);
@@ -117,8 +121,9 @@ struct WgmmaRoofline {
     if (c.cluster > std::min(q.gpu.sm_count, kMaxCluster) || t.m % c.cluster != 0) return false;
     if (c.memory_splits > 1 && (parts > 0 || tiles(c) * c.memory_splits > q.gpu.sm_count)) return false;  // all run at once
     const bool pairs = shares_a(t.m, t.n) ? p.n > c.columns && p.m >= kRowsToShare : p.m > t.m && c.columns % 16 == 0;
-    const bool pays = lines_a > 1 || lines_b > 1 || (t.n <= 64 && tiles(c) <= q.gpu.sm_count && p.k >= kLongK);
-    return !c.multicast || (parts == 0 && !p.gated && pairs && pays && c.cluster * c.memory_splits == 1 && q.gpu.sm_count > 1);
+    const bool two_rows = ceil_div(p.m, t.m) == 2 && t.n <= 64 && tiles(c) <= q.gpu.sm_count && p.k >= kLongK;
+    const bool pays = lines_a > 1 || lines_b > 1 || two_rows;
+    return !c.multicast || (parts == 0 && !p.gated && pairs && pays && c.cluster == 1 && q.gpu.sm_count > 1);
   }
 };
 

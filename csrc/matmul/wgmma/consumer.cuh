@@ -204,8 +204,8 @@ struct Consumer {
     const int again = thread_index() - 128;
     if constexpr (kConfig.may_split_memory()) {
       if (g.memory_splits > 1)
-        return reduce_in_memory<Out, kConfig>(total, g, tile, item, index + cta.item_step() >= g.schedule.items, again,
-                                              shared.share);
+        return reduce_in_memory<Out, kConfig>(total, g, tile, cta.multicast ? 2 * item.tile + cta.pair_rank() : item.tile,
+                                              item.split, index + cta.item_step() >= g.schedule.items, again, shared.share);
     }
     const int store_lane = again % 32, store_warp = again / 32;
     if constexpr (kConfig.gated) {

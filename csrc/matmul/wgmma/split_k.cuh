@@ -67,11 +67,11 @@ __device__ __forceinline__ void reduce_in_cluster(const float (&sums)[kConfig.ti
   if (lane == 0) ptx::barrier_arrive(merged);
 }
 
-/// Every consumer thread calls it with its sums of `item`, a split of a tile; the CTAs of a tile that have no other item
-/// after it (`stays`) wait for each other and add a share of the tile each.
+/// Every consumer thread calls it with its sums of a split of tile `index`; the CTAs of a tile that have no other item after it
+/// (`stays`) wait for each other and add a share of the tile each.
 template <class Out, WgmmaConfig kConfig>
 __device__ __forceinline__ void reduce_in_memory(const float (&sums)[kConfig.tile_n / 2], const WgmmaArguments& g,
-                                                 const Tile& tile, const Item& item, bool stays, int thread,
+                                                 const Tile& tile, int index, int split, bool stays, int thread,
                                                  MeetingShare* share) {
   constexpr int kThreads = 128 * kConfig.consumers(), kSlices = kConfig.tile_n / 8, kSplit = kSlices * kThreads;
   constexpr int kRounds = (kSlices + 7) / 8, kDeep = kSlices <= 8 ? 16 : 8;  // wider: no registers
@@ -80,11 +80,11 @@ __device__ __forceinline__ void reduce_in_memory(const float (&sums)[kConfig.til
             columns = min(g.tiles.width, static_cast<int>(p.n) - tile.column);
   // In the accumulators' layout, whole cache lines per warp: [split][eight columns][thread], a float4 each.
   float4* const partials =
-      reinterpret_cast<float4*>(g.partials) + static_cast<std::int64_t>(item.tile) * g.memory_splits * kSplit;
+      reinterpret_cast<float4*>(g.partials) + static_cast<std::int64_t>(index) * g.memory_splits * kSplit;
   if (thread / 32 * 16 < rows) {
 #pragma unroll
     for (int j = 0; j < kSlices; ++j)
-      partials[item.split * kSplit + j * kThreads + thread] = {sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
+      partials[split * kSplit + j * kThreads + thread] = {sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
   }
   const auto epilogue = make_epilogue<Out, float>(p, tile.batch);
   Out* const out = static_cast<Out*>(p.out) + static_cast<std::int64_t>(tile.batch) * p.m * p.n;
@@ -92,14 +92,14 @@ __device__ __forceinline__ void reduce_in_memory(const float (&sums)[kConfig.til
   const auto slice_of = [](int unit) { return unit / 32 % kRounds * 8 + unit % 32 / 4; };
   const auto row_of = [](int unit) { return unit / (32 * kRounds) / 8 * 16 + unit / (32 * kRounds) % 8; };
   add_splits<kThreads, 1, kDeep>(
-      g.meetings[item.tile], g.memory_splits, stays, share, thread, 32 * kRounds * 8 * ((rows + 15) / 16),
+      g.meetings[index], g.memory_splits, stays, share, thread, 32 * kRounds * 8 * ((rows + 15) / 16),
       [] { ptx::named_barrier_sync(kSplitBarrier, kThreads); },
       [&](int unit) -> const float* {
         const int slice = slice_of(unit), row = row_of(unit);
         if (8 * slice >= columns || row >= rows) return nullptr;
         return reinterpret_cast<const float*>(partials + slice * kThreads + row / 16 * 32 + row % 8 * 4 + unit % 4);
       },
-      [](int split) { return split * (4 * kSplit); },
+      [](int from) { return from * (4 * kSplit); },
       [&](int unit, const Quad<float>& sum, bool) {
         // A lane has two columns of two rows. Neighbours exchange them: an even lane gets four columns of the upper row.
         const bool odd = unit % 2 != 0;

@@ -58,23 +58,26 @@ void vary_half(Random& random, const Problem& p, WgmmaPlan& plan, int sm_count) 
     plan.multicast = random.one_in(2) && (shares_a(tile.m, tile.n) ? p.n >= 16 : true);
     return;
   }
+  const auto may_multicast = [&] { return shares_a(tile.m, tile.n) ? p.m >= 16 : plan.columns % 16 == 0; };
   if (plan.splits == 1 && random.one_in(2)) {
-    const std::int64_t splits = set_splits(plan, p.k, 1 << random(1, 3)),
-                       tiles = ceil_div(p.m, tile.m) * ceil_div(p.n, plan.columns) * p.batches;
-    plan.multicast = plan.multicast && splits == 1;
+    const std::int64_t splits = set_splits(plan, p.k, 1 << random(1, 3)), rows = ceil_div(p.m, tile.m),
+                       columns = ceil_div(p.n, plan.columns);
+    plan.multicast = random.one_in(2) && may_multicast();
+    const std::int64_t pairs = shares_a(tile.m, tile.n) ? rows * ceil_div(columns, 2) : ceil_div(rows, 2) * columns,
+                       tiles = (plan.multicast ? 2 * pairs : rows * columns) * p.batches;
     if (tiles * splits <= sm_count && random.one_in(2)) {
       plan.memory_splits = splits;
       plan.partial_bytes = tiles * splits * tile.m * tile.n * 4, plan.counter_bytes = tiles * 8;
     } else if (tile.n > 128) {
       set_splits(plan, p.k, 1);  // no registers for a second sum
     } else if (splits <= sm_count && random.one_in(2)) {
-      plan.cluster = splits;
+      plan.cluster = splits, plan.multicast = plan.multicast && splits == 1;
     }
   }
   if (plan.cluster > 1 || plan.memory_splits > 1 || random.one_in(2)) return;
   if (plan.b.k_major && random.one_in(3)) plan.columns = random(1, tile.n / 8) * 8;
   if (!plan.b.k_major && tile.n >= 128) plan.columns = random(1, tile.n / 64) * 64;
-  plan.multicast = shares_a(tile.m, tile.n) ? p.m >= 16 : plan.columns % 16 == 0;
+  plan.multicast = may_multicast();
 }
 
 void check_half(std::uint64_t seed) {
