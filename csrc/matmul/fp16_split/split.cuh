@@ -5,7 +5,8 @@
 //
 // Lossy: smaller than 2^-28 of the line's maximum and not exactly its parts. Dense: at least 2^-14 of it (one part: 2^-9).
 // C_ij of lines i and j is as good as an fp32 product (one part: off by less than 2^-16 of |A||B|) when
-//   - neither line has a lossy element and the shares of elements that are not zero multiply to 1/32 or more, or
+//   - neither line has a lossy element and the shares of elements that are not zero multiply to 1/32 or more, of a K
+//     below 512 to 16/K, or
 //   - at most 1/256 of each line is lossy and the shares of dense elements add up to at least 9/8.
 // Lines with Inf or NaN never qualify; a line of zeros does except against those. Other C_ij: bf16x3/kernel.cu (gated and
 // batch-invariant products: simt/kernel.cuh). Why these bounds hold: docs/matmul.md.

@@ -9,9 +9,9 @@
 
 namespace xgemm::matmul {
 
-inline constexpr std::int64_t kLeastSplitK = 64;  ///< of two parts: for smaller K their own error (2^-22) shows
-inline constexpr double kSplitLaunch = 2.8;        ///< of each: a pass over an operand, the product, the fallback
-inline constexpr double kSplitElements = 1.74;     ///< time of the pass with single elements, relative to quads
+inline constexpr std::int64_t kLeastSplitK = 96;  ///< of two parts: for smaller K their own error (2^-22) shows
+inline constexpr double kSplitLaunch = 2.8;       ///< of each: a pass over an operand, the product, the fallback
+inline constexpr double kSplitElements = 1.74;    ///< time of the pass with single elements, relative to quads
 
 /// `copied`: even if it could be read in place; `along_k`: the kernel needs it contiguous along k.
 inline TensorOperand place_operand(const Problem& p, const OperandLines& x, bool copied, bool along_k) {
