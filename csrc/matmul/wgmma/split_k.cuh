@@ -79,8 +79,7 @@ __device__ __forceinline__ void reduce_in_memory(const float (&sums)[kConfig.til
   const int rows = min(kThreads / 2, static_cast<int>(p.m) - tile.row),
             columns = min(g.tiles.width, static_cast<int>(p.n) - tile.column);
   // In the accumulators' layout, whole cache lines per warp: [split][eight columns][thread], a float4 each.
-  float4* const partials =
-      reinterpret_cast<float4*>(g.partials) + static_cast<std::int64_t>(index) * g.memory_splits * kSplit;
+  float4* const partials = reinterpret_cast<float4*>(g.partials) + static_cast<std::int64_t>(index) * g.memory_splits * kSplit;
   if (thread / 32 * 16 < rows) {
 #pragma unroll
     for (int j = 0; j < kSlices; ++j)
