@@ -625,7 +625,7 @@ def test_unbacked_sizes_in_compiled_code(layout: str, device: torch.device, enab
     enabled.disable()
     for y, z in zip(ours, program(x), strict=True):
         assert y.stride() == z.stride()
-        torch.testing.assert_close(y, z, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(y, z, rtol=1e-5, atol=1e-5 * z.abs().max().clamp(1).item())  # sums may cancel
 
 
 def test_gradients_of_each_sample(device: torch.device, enabled: Enabled) -> None:

@@ -135,10 +135,11 @@ def test_infinite_sums_are_activated_as_torchs(device: torch.device, dtype: torc
     """GELU and SiLU of -Inf are NaN."""
     bias = torch.tensor([-math.inf, math.inf, math.nan, -3e4, 3e4, 0.0, 1.0] * 3, device=device, dtype=dtype)
     w = torch.zeros(len(bias), 136, device=device, dtype=dtype)
-    exact, its = (ACTIVATIONS[activation](b).to(dtype) for b in (bias.double(), bias))
     for rows in (1, 8, 200):
         ours = linear(torch.zeros(rows, 136, device=device, dtype=dtype), w, bias, activation=activation)
-        expected = torchs_on(device, ours, exact.expand(rows, -1), its.expand(rows, -1))
+        sums, wide = bias.expand(rows, -1).contiguous(), torch.promote_types(dtype, torch.float32)
+        exact, its = (ACTIVATIONS[activation](sums.to(t)).to(dtype) for t in (torch.float64, wide))
+        expected = torchs_on(device, ours, exact, its)
         torch.testing.assert_close(ours, expected, equal_nan=True, rtol=1.6e-2, atol=1e-6)
 
 

@@ -19,7 +19,8 @@ inline constexpr ArchitectureRates kArchitectureRates[] = {
     {8, 0, 64, 1024, 32, 64},   {8, 6, 128, 256, 2, 0},     {8, 7, 128, 512, 2, 0},   {8, 9, 128, 256, 2, 0},
     {9, 0, 128, 1290, 64, 128}, {10, 0, 128, 1024, 64, 64}, {10, 3, 128, 1024, 2, 0}, {12, 0, 128, 256, 2, 0}};
 inline constexpr ArchitectureRates kH200Rates = kArchitectureRates[4];
-inline constexpr double kH200Clock = 1.7e9;  ///< under load
+inline constexpr double kH200Clock = 1.7e9;          ///< under load
+inline constexpr std::int64_t kH200L2 = 50'000'000;  ///< bytes
 
 /// Those of the newest architecture that is not newer than the GPU.
 inline const ArchitectureRates& rates_of(const DeviceProperties& gpu) {

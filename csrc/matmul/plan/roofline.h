@@ -16,7 +16,6 @@ inline constexpr double kLaunch = 1.03;       ///< everything but the tiles
 inline constexpr double kNextLaunch = 1.95;   ///< a kernel that depends on the one before
 inline constexpr double kReadSplit = 0.0347;  ///< such a kernel's read of a split's sums, one after another
 inline constexpr double kHidden = 0.113;      ///< share of the shorter of compute, memory and L2 that adds to the longest
-inline constexpr double kL2Bytes = 5e7;       ///< of an H200's L2
 inline constexpr int kMostWaves = 8;          ///< CTAs of an SM that splits may give it if they do not wait for each other
 
 /// `ctas` of a tile, `depth` of K each, on `at_once` SMs.
@@ -46,7 +45,7 @@ struct Question {
   std::int64_t tiles(const TileInfo& t) const { return ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches; }
   double move(double bytes) const { return 1e6 * bytes / machine.read_bytes; }
   double memory(double times_c = 1) const { return move(bytes_a + bytes_b + times_c * bytes_c); }  ///< A, B and C once
-  double l2_tma_bytes() const { return bytes_a + bytes_b < kL2Bytes ? machine.l2_tma_bytes : machine.l2_miss_bytes; }
+  double l2_tma_bytes() const { return bytes_a + bytes_b < kH200L2 ? machine.l2_tma_bytes : machine.l2_miss_bytes; }
 
   /// A product in `tiles` tiles of `t`, whose K `splits` CTAs share, `depth` each, without launches and the addition of splits.
   /// `tma`: loads are boxes of TMA; `times_c`: of C's bytes.
