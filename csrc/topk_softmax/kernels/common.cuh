@@ -37,7 +37,7 @@ struct alignas(2 * sizeof(V)) Entry {
 };
 
 template <class V>
-__device__ __forceinline__ bool operator>(const Entry<V>& a, const Entry<V>& b) {
+__device__ __forceinline__ bool larger(const Entry<V>& a, const Entry<V>& b) {
   if constexpr (sizeof(V) == 4)
     return (std::uint64_t{a.key} << 32 | a.rest) > (std::uint64_t{b.key} << 32 | b.rest);
   else
@@ -67,8 +67,13 @@ __device__ __forceinline__ void load_row(uint4 (&raw)[kSteps], const Plan& plan,
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     const std::int64_t at = std::int64_t{first + s * step} * kWidth;
-    if (first + s * step >= full && at < plan.length)
-      raw[s] = load_singles<T, kWidth>(row + at * plan.stride, static_cast<int>(plan.length - at), as_raw(nothing), plan.stride);
+    if (first + s * step >= full && at < plan.length) {
+      Pack<T> pack = nothing;
+#pragma unroll
+      for (int e = 0; e < kWidth; ++e)
+        if (at + e < plan.length) pack.values[e] = row[(at + e) * plan.stride];
+      raw[s] = as_raw(pack);
+    }
   }
 }
 

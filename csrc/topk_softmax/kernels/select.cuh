@@ -28,9 +28,15 @@ __device__ __forceinline__ Entry<V> shuffle(Entry<V> x, int from) {
   return {__shfl_sync(kFullWarp, x.key, from), __shfl_sync(kFullWarp, x.rest, from)};
 }
 template <class V>
-__device__ __forceinline__ Entry<V> smaller(Entry<V> a, Entry<V> b) {
-  return a > b ? b : a;
+__device__ __forceinline__ Entry<V> max_of(Entry<V> a, Entry<V> b) {
+  return larger(a, b) ? a : b;
 }
+template <class V>
+__device__ __forceinline__ Entry<V> min_of(Entry<V> a, Entry<V> b) {
+  return larger(a, b) ? b : a;
+}
+__device__ __forceinline__ bool larger(unsigned a, unsigned b) { return a > b; }
+__device__ __forceinline__ bool larger(unsigned long long a, unsigned long long b) { return a > b; }
 
 /// One step of a sorting network over the lanes.
 template <class X>
@@ -40,7 +46,7 @@ __device__ __forceinline__ X exchange(X x, int offset, bool keep_larger) {
     other = __shfl_xor_sync(kFullWarp, x, offset);
   else
     other = {__shfl_xor_sync(kFullWarp, x.key, offset), __shfl_xor_sync(kFullWarp, x.rest, offset)};
-  return (x > other) == keep_larger ? x : other;
+  return larger(x, other) == keep_larger ? x : other;
 }
 
 /// A bitonic sequence over the lanes -> descending.
@@ -71,25 +77,25 @@ struct List {
     const int lane = lane_id();
     q = sort_ascending(q, lane);
     if (!wide) {
-      a = merge_descending(larger(a, q), lane);
+      a = merge_descending(max_of(a, q), lane);
       return;
     }
-    b = merge_descending(larger(b, q), lane);
+    b = merge_descending(max_of(b, q), lane);
     const Entry<V> reversed = shuffle(b, kWarpSize - 1 - lane);
-    b = merge_descending(smaller(a, reversed), lane);
-    a = merge_descending(larger(a, reversed), lane);
+    b = merge_descending(min_of(a, reversed), lane);
+    a = merge_descending(max_of(a, reversed), lane);
   }
 
   /// Merges another warp's list.
   __device__ __forceinline__ void join(const Entry<V>* other) {
     const int lane = lane_id(), mirror = kWarpSize - 1 - lane;
     if (!wide) {
-      a = merge_descending(larger(a, other[mirror]), lane);
+      a = merge_descending(max_of(a, other[mirror]), lane);
       return;
     }
-    const Entry<V> x = larger(a, other[kWarpSize + mirror]), y = larger(b, other[mirror]);
-    a = merge_descending(larger(x, y), lane);
-    b = merge_descending(smaller(x, y), lane);
+    const Entry<V> x = max_of(a, other[kWarpSize + mirror]), y = max_of(b, other[mirror]);
+    a = merge_descending(max_of(x, y), lane);
+    b = merge_descending(min_of(x, y), lane);
   }
 
   __device__ __forceinline__ void store(Entry<V>* to) const {
@@ -109,15 +115,16 @@ __device__ __forceinline__ Value<T> element(const uint4 (&raw)[kSteps], int i) {
 template <class T, int kSteps>
 __device__ __forceinline__ Value<T> largest(const uint4 (&raw)[kSteps]) {
   if constexpr (sizeof(T) == 2) {
-    const unsigned* const pairs = reinterpret_cast<const unsigned*>(raw);
-    unsigned most = pairs[0];
+    using Two = std::conditional_t<std::is_same_v<T, half>, __half2, __nv_bfloat162>;
+    const Two* const pairs = reinterpret_cast<const Two*>(raw);
+    Two most = pairs[0];
 #pragma unroll
-    for (int i = 1; i < 4 * kSteps; ++i) most = larger_pair<T>(most, pairs[i]);
-    return larger(half_of<T>(most, 0), half_of<T>(most, 1));
+    for (int i = 1; i < 4 * kSteps; ++i) most = __hmax2_nan(most, pairs[i]);
+    return convert<float>(__hmax_nan(most.x, most.y));
   } else {
     Value<T> most = element<T>(raw, 0);
 #pragma unroll
-    for (int i = 1; i < kSteps * Pack<T>::kCount; ++i) most = larger(most, element<T>(raw, i));
+    for (int i = 1; i < kSteps * Pack<T>::kCount; ++i) most = xgemm::larger(most, element<T>(raw, i));
     return most;
   }
 }
@@ -213,7 +220,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarpSize, sizeof(T) == 8 ? 2 : 3)
         Entry<V> entry{0, ~index};
         if (passes != 0 && index < length) entry.key = key_of(convert<V>(in[offset.in + index * plan.stride]));
         passes &= passes - 1;
-        const bool want = entry.key != 0 && entry.key >= threshold && entry > last;
+        const bool want = entry.key != 0 && entry.key >= threshold && larger(entry, last);
         const unsigned who = __ballot_sync(kFullWarp, want);
         if (want) queue[waiting + __popc(who & ((1u << lane) - 1))] = entry;
         waiting += __popc(who);
