@@ -30,7 +30,8 @@ inline const ArchitectureRates& rates_of(const DeviceProperties& gpu) {
   return *rates;
 }
 
-/// Bytes per second of an H200, fitted to benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs).
+/// Bytes per second of an H200, fitted to benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs); of boxes of TMA
+/// and of sums of splits to the run "Few tiles, long K" of docs/log/matmul.md.
 struct Machine {
   int sm_count;
   double read_bytes = 4e12;         ///< operands read once by many CTAs, C, and passes over operands (fp16_split/)
