@@ -11,7 +11,7 @@ namespace xgemm::matmul {
 
 inline constexpr std::int64_t kLeastSplitK = 96;  ///< of two parts: for smaller K their own error (2^-22) shows
 inline constexpr double kSplitLaunch = 2.8;       ///< of each: a pass over an operand, the product, the fallback
-inline constexpr double kSplitElements = 1.74;    ///< time of the pass with single elements, relative to quads
+inline constexpr double kSplitElements = 1.74;    ///< time of the pass by element or over short rows, relative to quads
 
 /// `copied`: even if it could be read in place; `along_k`: the kernel needs it contiguous along k.
 inline TensorOperand place_operand(const Problem& p, const OperandLines& x, bool copied, bool along_k) {
@@ -28,9 +28,10 @@ inline double pass_us(const Question& q, const OperandLines& x, const TensorOper
   if (t.prepared || !t.copied) return 0;
   const auto elements = static_cast<double>(t.inner * t.other * t.batches);
   if (parts == 0) return q.move(4 * elements);
-  const int reads = t.k_major ? 1 : 2;  // columns: for their scales, then in a second launch for the parts
-  return kSplitLaunch + (reads - 1) * kNextLaunch +
-         (has_vectors(q.p, x, 4) ? 1 : kSplitElements) * q.move((4 * reads + 2 * parts) * elements);
+  constexpr std::int64_t kShortRow = 128;  // a few threads each, whose start takes as long as the row
+  const int reads = t.k_major ? 1 : 2;     // columns: for their scales, then in a second launch for the parts
+  const bool fast = has_vectors(q.p, x, 4) && !(t.k_major && t.inner <= kShortRow);
+  return kSplitLaunch + (reads - 1) * kNextLaunch + (fast ? 1 : kSplitElements) * q.move((4 * reads + 2 * parts) * elements);
 }
 
 inline constexpr std::int64_t kStripLines = 128;  ///< of a CTA that splits columns (fp16_split/split.cuh)
