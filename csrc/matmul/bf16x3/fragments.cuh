@@ -14,15 +14,11 @@ namespace xgemm::matmul::bf16x3 {
 /// Splits two numbers into three bf16 pairs, the first number in the lower halves. The lower 16 bits of `lost` become nonzero
 /// if a number is not represented exactly; Inf and NaN set all of them.
 __device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&parts)[kParts], std::uint32_t& lost) {
-  const auto rounded = [](float a, float b) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-    return reinterpret_cast<const std::uint32_t&>(pair);
-  };
   const auto first = [](std::uint32_t pair) { return __uint_as_float(pair << 16); };
   const auto second = [](std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); };
-  parts[0] = rounded(x, y);
+  parts[0] = pack_pair<bf16>(x, y);
   const float rx = x - first(parts[0]), ry = y - second(parts[0]);
-  parts[1] = rounded(rx, ry);
+  parts[1] = pack_pair<bf16>(rx, ry);
   const float lx = rx - first(parts[1]), ly = ry - second(parts[1]);
   parts[2] = __byte_perm(__float_as_uint(lx), __float_as_uint(ly), 0x7632);
   lost |= __float_as_uint(lx) | __float_as_uint(ly);

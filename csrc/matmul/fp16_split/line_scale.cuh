@@ -51,10 +51,10 @@ __device__ __forceinline__ int lift_exponent(unsigned max_bits) {
 /// Quality of a line's split, for pairs_well(); both in 1/256 of K.
 struct LineQuality {
   int density;  ///< dense elements; above that for zeros, far below for Inf and NaN
-  int filled;   ///< 1 + elements that are not zero, for K below 512 times sqrt(K / 512); 0 if the line has a lossy element
+  int filled;   ///< 1 + elements that are not zero, fewer for a short K; 0 if the line has a lossy element
 };
 __device__ __forceinline__ LineQuality line_quality(const LineStats& s, std::int64_t k) {
-  constexpr float kLong = 512;  // of a shorter K, more of it must not be zero, so that a sum has 16 products
+  constexpr float kLong = 512;  // below, kEnoughFilled asks for a sum of 16 products, not for 1/32 of K
   if (s.max_bits >= kInfinityBits) return {-4096, 0};
   if (s.max_bits == 0) return {512, 1 << 14};
   const float length = static_cast<float>(k), scale = __fdividef(256.f, length);

@@ -33,10 +33,10 @@ SplitArguments split_arguments(const Problem& p, const OperandLines& x, const Te
       .vectors = (t.k_major ? x.k_stride : x.stride) == 1 && is_aligned(x.operand.data, 16) && other_stride % 4 == 0};
   for (int d = 0; d < p.batch_dims; ++d) s.vectors = s.vectors && x.operand.batch_stride[d] % 4 == 0;
   const auto lines = static_cast<unsigned>(s.lines), batches = static_cast<unsigned>(s.batches);
-  const unsigned at_once = kThreads / (s.way == SplitWay::short_rows      ? kOfShortRow
+  const unsigned at_once = kThreads / (s.way == SplitWay::short_rows      ? kShortRowThreads
                                        : s.way == SplitWay::rows_of_warps ? 32
                                                                           : kThreads);
-  s.blocks = s.way == SplitWay::columns ? (lines + kStrip - 1) / kStrip * batches * static_cast<unsigned>(s.chunks)
+  s.blocks = s.way == SplitWay::columns ? (lines + kStripLines - 1) / kStripLines * batches * static_cast<unsigned>(s.chunks)
                                         : (lines * batches + at_once - 1) / at_once;
   return s;
 }
@@ -49,7 +49,7 @@ void launch_split(int parts, const split_detail::SplitPass& pass, cudaStream_t s
     if (blocks > 0) enqueue(kernel, early_grid(blocks, split_detail::kThreads), stream, pass);
   };
   launch(parts == 2 ? split_operands<2> : split_operands<1>, false);
-  launch(parts == 2 ? split_operand_columns<2> : split_operand_columns<1>, true);
+  launch(parts == 2 ? split_operands_second<2> : split_operands_second<1>, true);
 }
 
 }  // namespace

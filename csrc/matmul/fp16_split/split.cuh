@@ -23,8 +23,8 @@
 
 namespace xgemm::matmul {
 
-/// K-major lines (or any strides) by half a warp each, a warp or a CTA; MN-major ones, first their largest magnitudes,
-/// then the parts.
+/// K-major lines (or any strides) by kShortRowThreads each, a warp or a CTA; MN-major ones, first their largest
+/// magnitudes, then the parts.
 enum class SplitWay : std::uint8_t { short_rows, rows_of_warps, rows_of_ctas, columns };
 
 struct SplitArguments {
@@ -51,7 +51,7 @@ struct SplitArguments {
 namespace split_detail {
 
 inline constexpr int kThreads = 256;
-inline constexpr int kShortRow = 128, kOfShortRow = 8;  // elements, and threads of such a row: a CTA's start would take longer
+inline constexpr int kShortRowThreads = 8;  // with a warp each, a CTA's start would take longer than its rows
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 inline constexpr int kCtasOfTwoParts = 4;  // an SM
 #else
@@ -168,7 +168,7 @@ __device__ __forceinline__ void split_rows(const SplitArguments& s, unsigned cta
   constexpr int kQuads = kGroup < 32 ? kShortRow / (4 * kGroup) : kHeld;  // of a thread in registers
   __shared__ unsigned tops[kCtaWarps], counts[kCtaWarps][3];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const unsigned together = kGroup < 32 ? ((1u << kGroup % 32) - 1) << (lane & -kGroup) : 0xffffffffu;  // lanes of the line
+  const unsigned together = kFullWarp >> (32 - (kGroup < 32 ? kGroup : 32)) << (lane & -kGroup);  // lanes of the line
   const int index = static_cast<int>(cta) * (kThreads / kGroup) + static_cast<int>(threadIdx.x) / kGroup, batch = index / s.lines,
             line = index - batch * s.lines;
   if (batch >= s.batches) return;
@@ -227,19 +227,21 @@ __device__ __forceinline__ void split_rows(const SplitArguments& s, unsigned cta
   if (static_cast<int>(threadIdx.x) % kGroup == 0) note_line(s, index, stats);
 }
 
-inline constexpr int kStrip = 128;                 // lines of a CTA: a warp reads 512 bytes of a row
+static_assert(kStripLines == 4 * 32);              // a warp reads 512 bytes of a row
 inline constexpr int kStripWarps = kThreads / 32;  // rows at a time
 
-/// Reduces `values` of the thread's four lines over the CTA; thread i < kStrip gets line i's result. It begins with a barrier.
+/// Reduces `values` of the thread's four lines over the CTA; thread i < kStripLines gets line i's result. It begins with a
+/// barrier.
 template <class Op>
-__device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], unsigned (&scratch)[kStripWarps][kStrip], Op op) {
+__device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], unsigned (&scratch)[kStripWarps][kStripLines],
+                                                 Op op) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < 4; ++i) scratch[warp][4 * lane + i] = values[i];
   __syncthreads();
   unsigned value = 0;
-  if (threadIdx.x < kStrip) {
+  if (threadIdx.x < kStripLines) {
     value = scratch[0][threadIdx.x];
 #pragma unroll
     for (int w = 1; w < kStripWarps; ++w) value = op(value, scratch[w][threadIdx.x]);
@@ -251,9 +253,9 @@ __device__ __forceinline__ unsigned reduce_strip(const unsigned (&values)[4], un
 struct Strip {
   const SplitArguments& s;
   unsigned cta;
-  int strips = (s.lines + kStrip - 1) / kStrip, index = static_cast<int>(cta) / strips;  // neighbours read whole rows
+  int strips = (s.lines + kStripLines - 1) / kStripLines, index = static_cast<int>(cta) / strips;  // neighbours read whole rows
   int batch = index / s.chunks, chunk = index - batch * s.chunks;
-  int first = (static_cast<int>(cta) - index * strips) * kStrip, line = first + 4 * (static_cast<int>(threadIdx.x) % 32);
+  int first = (static_cast<int>(cta) - index * strips) * kStripLines, line = first + 4 * (static_cast<int>(threadIdx.x) % 32);
   int rows = (s.k + s.chunks - 1) / s.chunks;
   int k_begin = chunk * rows + static_cast<int>(threadIdx.x) / 32, k_end = min(s.k, (chunk + 1) * rows);
   const float* in = static_cast<const float*>(s.operand.data) + batch_offset(s.problem, s.operand, batch);
@@ -273,7 +275,7 @@ struct Strip {
 
 /// The largest magnitudes of each line in each chunk of k. CTAs: strips * batches * chunks.
 __device__ __forceinline__ void find_tops(const SplitArguments& s, unsigned cta) {
-  __shared__ unsigned scratch[kStripWarps][kStrip];
+  __shared__ unsigned scratch[kStripWarps][kStripLines];
   const Strip strip{s, cta};
   unsigned top[4] = {};
   strip.each([&](const Vector<float, 4>& x, int) {
@@ -282,7 +284,7 @@ __device__ __forceinline__ void find_tops(const SplitArguments& s, unsigned cta)
   });
   const unsigned largest = reduce_strip(top, scratch, [](unsigned a, unsigned b) { return max(a, b); });
   const int line = strip.first + static_cast<int>(threadIdx.x);
-  if (threadIdx.x >= kStrip || line >= s.lines) return;
+  if (threadIdx.x >= kStripLines || line >= s.lines) return;
   strip.tops(strip.chunk)[threadIdx.x] = largest;
   if (strip.chunk > 0) return;
   strip.tops(s.chunks)[threadIdx.x] = 0;
@@ -292,10 +294,10 @@ __device__ __forceinline__ void find_tops(const SplitArguments& s, unsigned cta)
 /// After find_tops(): the parts, and the lines' statistics, which the strip's last CTA completes.
 template <int kParts>
 __device__ __forceinline__ void split_columns(const SplitArguments& s, unsigned cta) {
-  __shared__ unsigned scratch[kStripWarps][kStrip], tops[kStrip];
+  __shared__ unsigned scratch[kStripWarps][kStripLines], tops[kStripLines];
   __shared__ bool last;
   const Strip strip{s, cta};
-  const bool has_line = threadIdx.x < kStrip && strip.first + static_cast<int>(threadIdx.x) < s.lines;
+  const bool has_line = threadIdx.x < kStripLines && strip.first + static_cast<int>(threadIdx.x) < s.lines;
   if (has_line) {
     unsigned top = 0;
 #pragma unroll 4
@@ -377,16 +379,16 @@ __global__ void __launch_bounds__(split_detail::kThreads, kParts == 2 ? split_de
 /// still has. (Short rows in the first launch would spill.)
 template <int kParts>
 __global__ void __launch_bounds__(split_detail::kThreads, 3)
-    split_operand_columns(const __grid_constant__ split_detail::SplitPass pass) {
+    split_operands_second(const __grid_constant__ split_detail::SplitPass pass) {
+  using namespace split_detail;
   ptx::grid_wait();
   ptx::grid_release();
-  using namespace split_detail;
   unsigned cta = gridDim.x - 1 - blockIdx.x;
   const SplitArguments& s = pass.mine(cta, true);
   if (s.way == SplitWay::columns)
     split_columns<kParts>(s, cta);
   else
-    split_rows<kParts, kOfShortRow>(s, cta);
+    split_rows<kParts, kShortRowThreads>(s, cta);
 }
 
 }  // namespace xgemm::matmul

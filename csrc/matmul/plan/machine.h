@@ -35,8 +35,8 @@ inline const ArchitectureRates& rates_of(const DeviceProperties& gpu) {
 struct Machine {
   int sm_count;
   double read_bytes = 4e12;         ///< operands read once by many CTAs, C, and passes over operands (fp16_split/)
-  double l2_tma_bytes = 1.7e13;     ///< of all SMs: boxes of TMA,
-  double l2_miss_bytes = 1.28e13;   ///< and of operands that do not fit in L2
+  double l2_hit_bytes = 1.7e13;     ///< of all SMs: boxes of TMA, of operands that fit in L2,
+  double l2_miss_bytes = 1.28e13;   ///< and of larger ones
   double l2_async_bytes = 7.92e12;  ///< of all SMs: other loads
   double join_bytes = 3.4e10;       ///< of a CTA: partial sums of splits, written and read
   double clock_hz{};                ///< under load

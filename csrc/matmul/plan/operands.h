@@ -28,13 +28,10 @@ inline double pass_us(const Question& q, const OperandLines& x, const TensorOper
   if (t.prepared || !t.copied) return 0;
   const auto elements = static_cast<double>(t.inner * t.other * t.batches);
   if (parts == 0) return q.move(4 * elements);
-  constexpr std::int64_t kShortRow = 128;  // a few threads each, whose start takes as long as the row
-  const int reads = t.k_major ? 1 : 2;     // columns: for their scales, then in a second launch for the parts
+  const int reads = t.k_major ? 1 : 2;  // columns: for their scales, then in a second launch for the parts
   const bool fast = has_vectors(q.p, x, 4) && !(t.k_major && t.inner <= kShortRow);
   return kSplitLaunch + (reads - 1) * kNextLaunch + (fast ? 1 : kSplitElements) * q.move((4 * reads + 2 * parts) * elements);
 }
-
-inline constexpr std::int64_t kStripLines = 128;  ///< of a CTA that splits columns (fp16_split/split.cuh)
 
 /// Into how many chunks of k, a CTA each, strips of columns are cut: as few as keep all SMs equally busy, of 32 rows or more.
 inline std::int64_t split_chunks(const Question& q, std::int64_t strips) {

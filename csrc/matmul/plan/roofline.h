@@ -45,7 +45,8 @@ struct Question {
   std::int64_t tiles(const TileInfo& t) const { return ceil_div(p.m, t.m) * ceil_div(p.n, t.n) * p.batches; }
   double move(double bytes) const { return 1e6 * bytes / machine.read_bytes; }
   double memory(double times_c = 1) const { return move(bytes_a + bytes_b + times_c * bytes_c); }  ///< A, B and C once
-  double l2_tma_bytes() const { return bytes_a + bytes_b < kH200L2 ? machine.l2_tma_bytes : machine.l2_miss_bytes; }
+  /// Of all SMs per second, by boxes of TMA.
+  double l2_tma_bytes() const { return bytes_a + bytes_b < kH200L2 ? machine.l2_hit_bytes : machine.l2_miss_bytes; }
 
   /// A product in `tiles` tiles of `t`, whose K `splits` CTAs share, `depth` each, without launches and the addition of splits.
   /// `tma`: loads are boxes of TMA; `times_c`: of C's bytes.

@@ -2,6 +2,7 @@
 #pragma once
 #include "device/ptx/cluster.cuh"
 #include "device/ptx/grid.cuh"
+#include "device/warp.cuh"
 #include "matmul/wgmma/arguments.cuh"
 
 namespace xgemm::matmul::wgmma_detail {
@@ -38,11 +39,7 @@ struct Cta {
   __device__ __forceinline__ bool clustered() const { return cluster > 1 || multicast; }
   __device__ __forceinline__ int pair_rank() const { return multicast ? static_cast<int>(ptx::cluster_rank()) : 0; }
   /// Each role computes it: ptxas spills values that are computed before the roles branch.
-  __device__ __forceinline__ int first_item() const {
-    int cta;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(cta));
-    return cta >> g.schedule.shift;
-  }
+  __device__ __forceinline__ int first_item() const { return block_index() >> g.schedule.shift; }
   __device__ __forceinline__ int item_step() const { return static_cast<int>(g.schedule.at_a_time.divisor); }
   /// Each warp calls it once, before it touches global or another CTA's shared memory; loaders first locate their tile.
   __device__ __forceinline__ void start() const {
