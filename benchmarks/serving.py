@@ -39,6 +39,7 @@ class Batch:
     page: int = 0
     value_size: int = 0
     appended: int = 0
+    latent: bool = False  # the values are the keys' first columns, as in DeepSeek's MLA
 
     @property
     def dv(self) -> int:
@@ -149,11 +150,14 @@ def cache_case(b: Batch, dtype: torch.dtype, group: str) -> Case:
 
     def make(device: torch.device) -> tuple[Tensor, ...]:
         new = partial(torch.randn, dtype=dtype, device=device)
-        keys, values = new(count, rows, b.kv_heads, b.size), new(count, rows, b.kv_heads, b.dv)
+        caches = [new(count, rows, b.kv_heads, b.size)]
+        if not b.latent:
+            caches.append(new(count, rows, b.kv_heads, b.dv))
         order = torch.randperm(count * columns, device=device)
         table = torch.empty_like(order)
         table[order] = torch.arange(count * columns, device=device)
-        pages = [x.view(count * columns, b.page, b.kv_heads, -1)[order] for x in (keys, values)]
+        pages = [x.view(count * columns, b.page, b.kv_heads, -1)[order] for x in caches]
+        keys, values, *pages = (t for x in (caches, pages) for t in (x[0], x[0][..., : b.dv] if b.latent else x[1]))
         lengths = torch.tensor(b.lengths, dtype=torch.int32, device=device)
         query, table = new(count, 1, b.heads, b.size), table.view(count, columns).int()
         return query, *pages, lengths - b.appended, table, keys, values
@@ -163,6 +167,10 @@ def cache_case(b: Batch, dtype: torch.dtype, group: str) -> Case:
 
     def ours_contiguous(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor, *contiguous: Tensor) -> Tensor:
         return torch.ops.xgemm.attention_with_cache(q, *contiguous, lengths)
+
+    def dense(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor, *contiguous: Tensor) -> Tensor:
+        keys, values = (x[:, : b.longest].transpose(1, 2) for x in contiguous)
+        return torch.ops.xgemm.attention(q.transpose(1, 2), keys, values, enable_gqa=True).transpose(1, 2)
 
     def new_rows(contiguous: tuple[Tensor, ...]) -> list[Tensor]:
         """The last row of each sequence, all of which are equally long: written again, they change no result."""
@@ -190,9 +198,11 @@ def cache_case(b: Batch, dtype: torch.dtype, group: str) -> Case:
         contenders = [Contender("xgemm", appending), Contender("xgemm_apart", apart)]
     else:
         contenders = [Contender("xgemm", ours), Contender("xgemm_contiguous", ours_contiguous)]
-        if peer() and dtype == BF16:
+        if b.latent:  # no peer has such heads
+            contenders.append(Contender("xgemm_attention", dense))
+        elif peer() and dtype == BF16:
             contenders += [Contender("fa3_contiguous", theirs), Contender("fa3", theirs_paged)]
-    if len(set(b.lengths)) == 1 and not b.appended:
+    if len(set(b.lengths)) == 1 and not b.appended and not b.latent:
 
         def cudnn(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor, *contiguous: Tensor) -> Tensor:
             keys, values = (x[:, : b.longest].transpose(1, 2) for x in contiguous)
@@ -212,7 +222,7 @@ def cache_case(b: Batch, dtype: torch.dtype, group: str) -> Case:
         contenders=contenders,
         reference=partial(cache_reference, b),
         tolerance=2 * sum_tolerance(b.longest, dtype) + 2 * sum_tolerance(b.size, dtype) + 2 * torch.finfo(dtype).eps,
-        read=(keys * b.kv_heads * (b.size + b.dv) + count * b.heads * b.size) * dtype.itemsize,
+        read=(keys * b.kv_heads * (b.size + (0 if b.latent else b.dv)) + count * b.heads * b.size) * dtype.itemsize,
         written=count * b.heads * b.dv * dtype.itemsize,
         flops=2.0 * keys * b.heads * (b.size + b.dv),
         groups=(group,),
@@ -259,7 +269,13 @@ def groups_of(options: Options) -> list[tuple[str, list[Batch]]]:
         varlen, sizes = varlen[:2], sizes[4:5]
     heads = [(32, 8)] if options.quick else [(32, 8), (64, 8), (16, 1)]
     decoding = [decode(b, keys, h, kv, page) for h, kv in heads for b, keys in sizes for page in (16, 64)]
+    latent = [
+        Batch(f"B{b} H128/1 KV{keys} page {page} latent", (keys,) * b, 128, 1, 576, page, 512, latent=True)
+        for b, keys in ((32, 8192), (128, 4096), (4, 32768), (1, 8192))
+        for page in (16, 64)
+    ]
     found = [("varlen", varlen), ("decode", decoding), ("append", [decode(32, 8192, 32, 8, 16, appended=1)])]
+    found.append(("latent", latent[:2] if options.quick else latent))
     return found if options.quick else [*found, ("random", random_batches(options.seed))]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 EDGES = (0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129)  # one off a page and a tile
 HEADS = ((4, 4), (6, 2), (8, 1))
-HEAD_SIZES = ((64, 64), (128, 128), (40, 24), (192, 128))
+HEAD_SIZES = ((64, 64), (128, 128), (40, 24), (192, 128), (512, 512), (264, 320))
 TOLERANCES = {torch.float64: 1e-11, torch.float32: 3e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 

@@ -72,6 +72,54 @@ def test_a_table_that_repeats_pages(device: torch.device) -> None:
     check(results, stacked(q, seen, is_causal=True), q.dtype)
 
 
+@pytest.mark.parametrize("dtype", FLOATING, ids=str)
+@pytest.mark.parametrize("page", [0, 1, pytest.param(16, marks=pytest.mark.sanitize), 24, 64, 256])
+def test_latent_cache(page: int, dtype: torch.dtype, device: torch.device) -> None:
+    """DeepSeek's: one key head for all query heads, whose first columns are the values. A page of 0: no table."""
+    rng = random.Random(page)
+    before, sq, heads = [0, 5, 63, 64, rng.randrange(400)], rng.choice([1, 3]), rng.choice([16, 96, 128])
+    options = {"is_causal": True, "scale": 0.07, "sinks": rng.choice([None, randn(heads, device=device)])}
+    q = randn(len(before), sq, heads, 576, dtype=dtype, device=device)
+    filled = [randn(n, 1, 576, dtype=dtype, device=device) for n in before]
+    new = randn(len(before), sq, 1, 576, dtype=dtype, device=device)
+    seen = [torch.cat([t, x]) for t, x in zip(filled, new, strict=True)]
+    wanted = stacked(q, [[t, t[..., :512]] for t in seen], **options)
+    rows, columns = page or 450, -(-450 // page) if page else 1
+    whole = [torch.cat([t, t.new_full((columns * rows - len(t), 1, 576), torch.nan)]) for t in filled]
+    cache, table = torch.stack(whole), None
+    if page:
+        (cache, _), table = in_pages([[t, t] for t in whole], page, columns, rng)
+    lengths = int32(before, device)
+    poison(device)
+    given = options | {"block_table": table, "key": new, "value": new[..., :512]}
+    check(with_cache(q, cache, cache[..., :512], lengths, **given), wanted, dtype)
+    for i, t in enumerate(seen):
+        assert torch.equal(rows_of(cache, table, i)[: len(t)], t)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_bits_of_a_latent_cache(dtype: torch.dtype) -> None:
+    """In the batch-invariant mode: alone, among others, on pages of any size."""
+    device, lengths = torch.device("cuda"), [5, 260, 1300]
+    q = randn(3, 2, 128, 576, dtype=dtype, device=device)
+    parts = [[randn(n, 1, 576, dtype=dtype, device=device)] * 2 for n in lengths]
+    used, results = int32(lengths, device), []
+    with torch_ext.batch_invariant():
+        for page, columns in ((1, 1400), (24, 60), (64, 21), (256, 9)):
+            (cache, _), table = in_pages(parts, page, columns, random.Random(page))
+            results.append(with_cache(q, cache, cache[..., :512], used, block_table=table, is_causal=True))
+        cache = torch.nn.utils.rnn.pad_sequence([k for k, _ in parts], batch_first=True)
+        results.append(with_cache(q, cache, cache[..., :512], used, is_causal=True))
+        alone = [
+            with_cache(q[i : i + 1], cache[i : i + 1], cache[i : i + 1, ..., :512], used[i : i + 1], is_causal=True)
+            for i in range(3)
+        ]
+        results.append(tuple(torch.cat(x) for x in zip(*alone, strict=True)))
+    for other in results[1:]:
+        torch.testing.assert_close(other, results[0], rtol=0, atol=0)
+
+
 def test_autograd_sees_the_writing(device: torch.device) -> None:
     """A cache that a backward still needs has changed; one that requires grad is refused."""
     caches, q = [torch.zeros(1, 4, 2, 8, device=device) for _ in "kv"], randn(1, 1, 2, 8, device=device)

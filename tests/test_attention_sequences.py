@@ -16,6 +16,7 @@ TILES = [
 APPEND = FOLDER / "tiles" / "append.cu"
 MMA = [FOLDER / "mma" / name for name in ("launch.cpp", "plan.cpp", "sequences_half.cu")]
 WGMMA = [FOLDER / "wgmma" / name for name in ("launch.cpp", "sequences_half.cu")]
+WIDE = [FOLDER / "wgmma" / name for name in ("launch.cpp", "wide.cu")]
 SIMT = [FOLDER / "simt" / name for name in ("plan.cpp", "launch.cu", "fp32.cu", "fp64.cu")]
 
 
@@ -47,6 +48,7 @@ class Case:
 
 attend = attend_fixture("attention_sequences", [*MMA, *TILES, APPEND])
 attend_wgmma = attend_fixture("attention_sequences_wgmma", [*WGMMA, *TILES, APPEND])
+attend_wide = attend_fixture("attention_sequences_wide", [*WIDE, *TILES, APPEND])
 attend_simt = attend_fixture("attention_sequences_simt", [*SIMT, APPEND])
 
 
@@ -152,3 +154,27 @@ def test_by_wgmma(attend_wgmma: Attend) -> None:
         cases.append(Case(i, d=d, dv=dv, max_k=max_k, **chosen))
     served = {result.split(":")[0].split()[1] for result in attend_wgmma(cases) if "wgmma" in result}
     assert served == {"1", "5", "6", "9"}
+
+
+def test_wide_heads(attend_wide: Attend) -> None:
+    """Values of their own and the keys' first columns; pages of every size, packed keys, more heads than a tile's rows."""
+    draw = random.Random(0)
+    cases = []
+    for i in range(20):
+        latent = i % 2
+        max_k, packed = draw.choice([1, 63, 64, 65, 129, 300, 1100]), draw.choice([0, 0, 1, 2])
+        page_rows = draw.choice([1, 3, 8, 16, 24, 64, 128])
+        columns = -(-max_k // page_rows) if packed < 2 and draw.random() < 0.8 else 0
+        chosen = choose(
+            draw, **MODES, sm_count=[1, 4, 132], sequences=[1, 2, 5], key_heads=[1, 1, 2], group=[1, 5, 16, 64],
+            max_q=[1, 1, 2, 7, 70], left=[-1, -1, 0, 100], right=[-1, 0, 0, 3], appended=[0, 1] if packed < 2 else [0],
+            d=[520, 576] if latent else [264, 512], dv=[512, 128] if latent else [512, 320],
+        )  # fmt: skip
+        if chosen["key_heads"] == 1 and chosen["max_q"] <= 2:
+            chosen["group"] = draw.choice([8, 64, 96, 128])
+        pages = {"page_rows": page_rows if columns else max_k, "columns": columns}
+        cases.append(Case(i, max_k=max_k, packed=packed, **pages, **chosen))
+    cases.append(paged(16, 3000, seed=1, sequences=2, key_heads=1, group=128, d=576, dv=512, sm_count=132, lengths=1))
+    served = attend_wide(cases)
+    assert {result.split()[0] for result in served} >= {"latent", "wide"}
+    assert "split" in served[-1], served[-1]

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_ext.replace.operators import left_to_torch
 
 FLASH_DTYPES = (torch.float16, torch.bfloat16)
-WIDEST_HEAD = 256  # of packed sequences on a GPU, and of torch's own backward
+WIDEST_HEAD = 256  # of torch's own backward; of packed sequences of transformers' models
 
 # What an argument of another name has to be: absent, None, False or 0.
 SERVED_ARGUMENTS = frozenset(

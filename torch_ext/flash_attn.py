@@ -43,7 +43,7 @@ def flash_attn_func(
     """``softmax(softmax_scale * q @ k.T) @ v`` for each head, in memory O(length).
 
     Args:
-        q: (B, Sq, H, D), D up to 256.
+        q: (B, Sq, H, D), D up to 576.
         k, v: (B, Sk, Hk, D); Hk divides H, and neighbouring heads of q share a head of k. v's head size may differ.
         dropout_p: 0; there is no dropout.
         softmax_scale: default 1 / sqrt(D).

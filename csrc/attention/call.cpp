@@ -128,6 +128,12 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
   return a;
 }
 
+bool is_latent(const TensorView& key, const TensorView& value) {
+  const auto alike = [](ShapeRef x, ShapeRef y) { return std::equal(x.begin(), x.end() - 1, y.begin(), y.end() - 1); };
+  return value.data == key.data && value.size(-1) <= key.size(-1) && alike(key.sizes, value.sizes) &&
+         std::equal(key.strides.begin(), key.strides.end(), value.strides.begin(), value.strides.end());
+}
+
 ScalarType accumulator(ScalarType dtype) { return dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float; }
 
 Result empty_result(const Call& a, bool want_lse) {

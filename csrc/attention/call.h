@@ -83,6 +83,9 @@ Returned<kLse> returned(const Result& r) {
     return r.output;
 }
 
+/// Are the values the keys' first columns (latent attention)?
+bool is_latent(const TensorView& key, const TensorView& value);
+
 /// The dtype of sums, and of the log-sum-exp, of a query of this dtype.
 ScalarType accumulator(ScalarType dtype);
 /// Uninitialised outputs: (batch..., Sq, Dv), laid out as heads_beside says, and, if wanted, contiguous (batch..., Sq).

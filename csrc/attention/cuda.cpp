@@ -220,36 +220,18 @@ Result by_value_columns(const Call& a, bool want_lse) {
   return r;
 }
 
-/// Are the values the keys' first columns?
-bool is_latent(const Call& a) {
-  const auto alike = [](ShapeRef x, ShapeRef y) { return std::equal(x.begin(), x.end() - 1, y.begin(), y.end() - 1); };
-  return a.value.data == a.key.data && a.dv <= a.d && alike(a.key.sizes, a.value.sizes) &&
-         std::equal(a.key.strides.begin(), a.key.strides.end(), a.value.strides.begin(), a.value.strides.end());
-}
-
-/// More query heads of a key head than a tile has rows become several groups, along a batch dim of their own.
-void divide_group(Arguments& k) {
-  int group = std::min(k.group, kWideTiles[0].rows());
-  while (k.group % group != 0) --group;
-  const int groups = k.group / group;
-  k.batch_sizes[k.batch_dims] = static_cast<std::uint32_t>(groups), k.batches *= static_cast<std::uint32_t>(groups);
-  k.query.batch[k.batch_dims] = group * k.query.group, k.sinks.batch[k.batch_dims] = group * k.sinks.group;
-  k.key.batch[k.batch_dims] = k.value.batch[k.batch_dims] = 0;
-  ++k.batch_dims, k.group = group;
-}
-
 /// Nothing if the kernel for values of more than 256 columns does not take the call.
 std::optional<Result> by_wide_kernel(const Call& a, bool want_lse) {
   const CudaScope scope(a.query);
   const bool half_type = a.query.dtype == ScalarType::Half || a.query.dtype == ScalarType::BFloat16;
   if (!half_type || !Families(scope.properties(), a.query.op).wgmma || a.mask) return {};
-  const bool latent = is_latent(a);
+  const bool latent = is_latent(a.key, a.value);
   Result r = empty_result(a, want_lse);
   Described call = describe(a, kTensorMapBatchDims - 1);
   bool served = true;
   each_launch(a, call, r, [&] {
     Arguments k = call.arguments;
-    divide_group(k);
+    divide_group(k, k.batch_dims);
     Problem problem = tile_problem(k);
     problem.sm_count = scope.properties().sm_count, problem.batch_invariant = batch_invariant();
     const std::optional<Plan> plan = plan_wide(problem, latent);

@@ -8,6 +8,7 @@
 #include "attention/tiles/instances.h"
 #include "attention/tiles/problem.h"
 #include "attention/wgmma/launch.h"
+#include "attention/wgmma/wide.h"
 #include "device/integer.h"
 #include "torch/cuda.h"
 
@@ -97,8 +98,24 @@ Arguments arguments_of(const SequenceCall& c, const Sequences& s, const Result& 
   return a;
 }
 
+/// Heads of more than kValueColumns columns. False if wide.cu does not take the call.
+bool launch_wide_heads(const CudaScope& scope, Arguments a, const Sequences& s, bool latent) {
+  if (a.batch_sizes[1] == 1)
+    divide_group(a, 1);
+  else if (a.group > kWideTiles[0].rows())
+    return false;
+  Problem problem = sequence_problem(tile_problem(a), s);
+  problem.sm_count = scope.properties().sm_count, problem.batch_invariant = batch_invariant();
+  const std::optional<SequencePlan> plan = plan_wide_sequences(problem, s, latent);
+  if (!plan) return false;
+  const MeetingPlace place = scope.meeting_place(0, static_cast<std::size_t>(plan->memory_bytes()));
+  return launch_wide(*plan, a, s, place.partials, scope.stream());
+}
+
 /// False if no tensor-core kernel takes the call.
-bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& a, const Sequences& s, const Families& families) {
+bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& a, const Sequences& s, bool latent,
+                            const Families& families) {
+  if (std::max(a.d, a.dv) > kValueColumns) return families.wgmma && launch_wide_heads(scope, a, s, latent);
   const DeviceProperties& gpu = scope.properties();
   Problem problem = sequence_problem(tile_problem(a), s);
   problem.sm_count = gpu.sm_count, problem.batch_invariant = batch_invariant();
@@ -126,22 +143,41 @@ void launch_on_cuda_cores(const CudaScope& scope, const Arguments& a, const Sequ
   launch_simt(plan, simt_arguments(a, s), memory ? memory->data_ptr() : nullptr, scope.stream());
 }
 
+/// The call without its append; nothing if its values have more columns than the kernels that could take it.
+std::optional<Result> attend(const SequenceCall& c, const Sequences& s, bool want_lse, const CudaScope& scope,
+                             const Families& families, std::int64_t item) {
+  Result r = empty_result(c, want_lse);
+  const Arguments a = arguments_of(c, s, r, item);
+  const bool half_type = item == 2 && c.d * c.dv > 0;
+  if (!(half_type && launch_on_tensor_cores(scope, a, s, is_latent(c.key, c.value), families))) {
+    if (c.dv > kValueColumns) return {};
+    launch_on_cuda_cores(scope, a, s, c.query);
+  }
+  scope.check_launch();
+  return r;
+}
+
 }  // namespace
 
 Result sequences_cuda(const SequenceCall& c, bool want_lse) {
-  constexpr std::int64_t kMostColumns = 256;
-  check(std::max(c.d, c.dv) <= kMostColumns, c.query.op, "expected head sizes of up to ", kMostColumns, " on CUDA, got ",
-        std::max(c.d, c.dv));
   const CudaScope scope(c.query);
   const Families families(scope.properties(), c.query.op);
-  Result r = empty_result(c, want_lse);
   const auto item = static_cast<std::int64_t>(size_of(to_dtype(c.query.dtype)));
   const Sequences s = sequences_of(c);
   if (c.new_key && c.sequences * s.appended > 0) append(c, s, item, scope.stream()), scope.check_launch();
-  if (c.sequences * c.max_q * c.heads == 0 || (c.dv == 0 && !want_lse)) return r;
-  const Arguments a = arguments_of(c, s, r, item);
-  if (!(item == 2 && c.d * c.dv > 0 && launch_on_tensor_cores(scope, a, s, families))) launch_on_cuda_cores(scope, a, s, c.query);
-  scope.check_launch();
+  if (c.sequences * c.max_q * c.heads == 0 || (c.dv == 0 && !want_lse)) return empty_result(c, want_lse);
+  if (std::optional<Result> r = attend(c, s, want_lse, scope, families, item)) return *r;
+  Result r = empty_result(c, false);
+  for (std::int64_t column = 0; column < c.dv; column += kValueColumns) {  // each part has the same scores
+    SequenceCall part = c;
+    part.dv = std::min(kValueColumns, c.dv - column);
+    const Tensor values = torch::stable::narrow(const_cast<Tensor&>(*c.value.tensor), -1, column, part.dv);
+    part.value = view(c.query.op, c.value.name, values);
+    Result of_part = *attend(part, s, want_lse && column == 0, scope, families, item);
+    Tensor columns = torch::stable::narrow(r.output, -1, column, part.dv);
+    torch::stable::copy_(columns, of_part.output);
+    if (of_part.lse) r.lse = std::move(of_part.lse);
+  }
   return r;
 }
 

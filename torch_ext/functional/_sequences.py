@@ -86,7 +86,7 @@ def attention_varlen(
     query i's own key is i + m - n: the last query sees all keys where the mask is causal.
 
     Args:
-        query: (Tq, H, D), float32, float16, bfloat16 or float64; D up to 256, on the CPU 576.
+        query: (Tq, H, D), float32, float16, bfloat16 or float64; D and Dv up to 576.
         key: (Tk, Hkv, D); Hkv divides H, and neighbouring query heads share a key head. With block_table
             (pages, page size, Hkv, D).
         value: as key with head size Dv, up to as much. All three of one dtype and device.
@@ -203,7 +203,7 @@ def attention_with_cache(
     all keys where the mask is causal. Lengths and tables are read on the device, so one CUDA graph serves every step.
 
     Args:
-        query: (B, Sq, H, D), float32, float16, bfloat16 or float64; D up to 256, on the CPU 576.
+        query: (B, Sq, H, D), float32, float16, bfloat16 or float64; D and Dv up to 576.
         key_cache: (B, S, Hkv, D); Hkv divides H, and neighbouring query heads share a key head. With block_table
             (pages, page size, Hkv, D).
         value_cache: as key_cache with head size Dv, up to as much. All of one dtype and device.

@@ -1,5 +1,7 @@
 #include "attention/wgmma/launch.h"
 
+#include <algorithm>
+
 #include "attention/tiles/instances.h"
 #include "attention/wgmma/tiles.h"
 #include "attention/wgmma/wide.h"
@@ -54,11 +56,12 @@ TileArguments::Steps steps_of(const Arguments& a, const Operand& x) {
   return {map_batches(a, x, 0) > 1, map_batches(a, x, 1) > 1};
 }
 
-/// `keys`: of a box; `values`, `outputs`: does TMA load, or store, them?
-bool make_maps(TileArguments& g, const Plan& plan, const Arguments& a, int keys, bool values, bool outputs) {
-  g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(a, a.key), g.value_steps = steps_of(a, a.value);
+/// `keys`: of a box; `values`, `outputs`: does TMA load, or store, them? `of_keys`: the call with the batches of keys and values.
+bool make_maps(TileArguments& g, const Plan& plan, const Arguments& a, const Arguments& of_keys, int keys, bool values,
+               bool outputs) {
+  g.query_steps = steps_of(a, a.query), g.key_steps = steps_of(of_keys, a.key), g.value_steps = steps_of(of_keys, a.value);
   return make_rows_map(g.query, a, a.query, a.dtype, a.d, a.group, plan.packed, plan.tile_rows / plan.packed) &&
-         make_keys_map(g.key, a, a.key, a.d, keys) && (!values || make_keys_map(g.value, a, a.value, a.dv, keys)) &&
+         make_keys_map(g.key, of_keys, a.key, a.d, keys) && (!values || make_keys_map(g.value, of_keys, a.value, a.dv, keys)) &&
          (!outputs || make_rows_map(g.output, a, output_operand(a), a.dtype, a.dv, a.group, plan.packed, 16 / plan.packed));
 }
 
@@ -73,20 +76,48 @@ Masking launched_masking(const Plan& plan, const Arguments& a) {
   return possible ? Masking::additive_tma : plan.masking;
 }
 
+void divide_group(Arguments& a, int dim) {
+  int group = std::min(a.group, kWideTiles[0].rows());
+  while (a.group % group != 0) --group;
+  const auto groups = static_cast<std::uint32_t>(a.group / group);
+  a.batch_sizes[dim] = groups, a.batches *= groups, a.batch_dims = std::max(a.batch_dims, dim + 1);
+  a.query.batch[dim] = group * a.query.group, a.sinks.batch[dim] = group * a.sinks.group;
+  a.key.batch[dim] = a.value.batch[dim] = 0;
+  a.group = group;
+}
+
 bool launch_wide(const Plan& plan, const Arguments& a, void* memory, cudaStream_t stream) {
-  constexpr int kSlotKeys = 64;
   const bool latent = &plan.info() == &kWideTiles[1];
   TileArguments g{};
-  if (!make_maps(g, plan, a, kSlotKeys, !latent, false)) return false;
+  if (!make_maps(g, plan, a, a, kWideSlotKeys, !latent, false)) return false;
   fill_arguments(g, plan, a, memory, stream);
-  (a.dtype == DType::f16 ? launch_wide<half> : launch_wide<bf16>)(latent, g, plan.ctas, stream);
+  launch_wide(a.dtype, latent, g, plan.ctas, stream);
   if (plan.through_memory) launch_merge(a.dtype, g, plan.merged_rows(), stream);
+  return true;
+}
+
+std::optional<SequencePlan> plan_wide_sequences(const Problem& problem, const Sequences& sequences, bool latent) {
+  const std::optional<Plan> plan = plan_wide(problem, latent);
+  return plan ? plan_sequences(problem, sequences, *plan, SequenceKernel::many_rows) : std::nullopt;
+}
+
+bool launch_wide(const SequencePlan& plan, const Arguments& a, const Sequences& s, void* memory, cudaStream_t stream) {
+  const bool latent = &plan.tiles.info() == &kWideTiles[1];
+  Arguments of_keys = a;
+  of_keys.batch_sizes[0] = static_cast<std::uint32_t>(s.key_offsets != nullptr ? 1 : s.pages);
+  if (!walkable_batches(of_keys, a.key) || !walkable_batches(of_keys, a.value)) return false;
+  TileArguments g{};
+  if (!make_maps(g, plan.tiles, a, of_keys, wide_box_rows(s), !latent, false)) return false;
+  fill_arguments(g, plan.tiles, a, memory, stream);
+  const WithSequences<TileArguments> all = sequence_arguments(plan, g, s, memory, stream);
+  launch_wide(a.dtype, latent, all, plan.tiles.ctas, stream);
+  if (plan.tiles.through_memory) launch_merge(a.dtype, all, plan.merged_rows(), stream);
   return true;
 }
 
 bool launch_wgmma(const Plan& plan, const Arguments& a, void* counters, void* memory, cudaStream_t stream) {
   TileArguments g{};
-  if (!make_maps(g, plan, a, plan.info().keys, true, !plan.through_memory)) return false;
+  if (!make_maps(g, plan, a, a, plan.info().keys, true, !plan.through_memory)) return false;
   fill_arguments(g, plan, a, memory, stream);
   if (plan.shares_items()) g.next_item = static_cast<unsigned*>(counters);
   Masking masking = launched_masking(plan, a);
@@ -106,7 +137,7 @@ std::optional<SequencePlan> plan_wgmma_sequences(Problem problem, const Sequence
 bool launch_wgmma(const SequencePlan& plan, const Arguments& a, const Sequences& sequences, void* counters, void* memory,
                   cudaStream_t stream) {
   TileArguments g{};
-  if (!make_maps(g, plan.tiles, a, plan.tiles.info().keys, true, !plan.tiles.through_memory)) return false;
+  if (!make_maps(g, plan.tiles, a, a, plan.tiles.info().keys, true, !plan.tiles.through_memory)) return false;
   fill_arguments(g, plan.tiles, a, memory, stream);
   if (plan.tiles.shares_items()) g.next_item = static_cast<unsigned*>(counters);
   const WithSequences<TileArguments> all = sequence_arguments(plan, g, sequences, memory, stream);

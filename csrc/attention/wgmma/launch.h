@@ -19,6 +19,13 @@ bool launch_wgmma(const SequencePlan& plan, const Arguments& arguments, const Se
                   cudaStream_t stream);
 /// The same for wide.cu; `plan` as plan_wide() made it.
 bool launch_wide(const Plan& plan, const Arguments& arguments, void* memory, cudaStream_t stream);
+/// Of sequences, whose keys may lie in pages of any size. `latent`: values are the keys' first columns.
+std::optional<SequencePlan> plan_wide_sequences(const Problem& problem, const Sequences& sequences, bool latent);
+bool launch_wide(const SequencePlan& plan, const Arguments& arguments, const Sequences& sequences, void* memory,
+                 cudaStream_t stream);
+/// More query heads of a key head than a tile of wide.cu has rows become several groups, along batch dim `dim`: a new last one,
+/// or one of size 1.
+void divide_group(Arguments& arguments, int dim);
 
 // The instantiations of kernel.cuh, in a source file each so that they compile in parallel.
 template <class Element>  // in <dtype>.cu

@@ -1,6 +1,7 @@
 // Attention whose values have 257 to 512 columns (sm_90a), half or bf16.
 //
-// Computes what kernel.cuh does without masks: causal with any shift, windows, soft capping, sinks, the log-sum-exp.
+// Computes what kernel.cuh does without masks: causal with any shift, windows, soft capping, sinks, the log-sum-exp; of sequences
+// of different lengths, whose keys may lie in pages of any size, too.
 //   Operands   as kernel.cuh's. kLatent: the values are the keys' first columns (latent attention: DeepSeek's MLA, absorbed, with
 //              keys of 512 + 64 columns), D up to 576; else D up to 512. Dv up to 512, zeros beyond; scale > 0.
 //   Roles      a CTA has one item: 64 rows against one split of the keys. Warpgroup 0 loads by TMA. Warpgroups 1 and 2, the two
@@ -9,13 +10,14 @@
 //              exchange their maxima first, so that both have the same.)
 //   Slots      two of 64 keys, in three parts: the left and the right 256 columns, each read last by one side, and 64 more, in
 //              whose place a side leaves its weights for the other. kLatent: a slot of keys for each side, 128 a step. Else one
-//              of keys and one of values, 64 a step: either is loaded while the other is used.
+//              of keys and one of values, 64 a step: either is loaded while the other is used. A box of TMA has as many rows as
+//              fit both a slot and a page.
 //   Order      as kernel.cuh's; a step's maximum is that of all its keys. A side adds its own keys' values first.
 //   Floor      keys (and values) through memory once for all rows, and through L2 once for 64; 2 Sq Sk (D + Dv) flop at 4096 a
 //              cycle and SM. Shared memory is read for as long as the tensor cores compute scores.
 #include "attention/tiles/finish.cuh"
 #include "attention/tiles/mask.cuh"
-#include "attention/tiles/scheduler.cuh"
+#include "attention/tiles/sequences.cuh"
 #include "attention/tiles/softmax.cuh"
 #include "attention/wgmma/multiply.cuh"
 #include "attention/wgmma/wide.h"
@@ -67,9 +69,27 @@ struct WideShared {
   }
 };
 
+/// Where boxes of keys begin, in coordinates of the operands' maps.
+struct WideBox {
+  int row, batch;
+};
+__device__ __forceinline__ int box_rows(const TileArguments&) { return kWideSlotKeys; }
+__device__ __forceinline__ int box_rows(const WithSequences<TileArguments>& g) { return wide_box_rows(g.sequences); }
+__device__ __forceinline__ WideBox find_box(const TileArguments&, const RowTile& tile, int key) { return {key, tile.key_batch()}; }
+__device__ __forceinline__ WideBox find_box(const WithSequences<TileArguments>& g, const SequenceTile& tile, int key) {
+  const Sequences& s = g.sequences;
+  if (s.key_offsets != nullptr) return {tile.first_key() + key, 0};
+  if (s.table == nullptr) return {key, tile.key_batch()};
+  const int index = s.page_rows.divide(key);
+  const int page = key < tile.sk ? __ldg(s.table + tile.sequence * s.table_step + index) : -1;
+  if (static_cast<unsigned>(page) >= static_cast<unsigned>(s.pages)) return {g.sk, 0};  // behind a page's rows: zeros
+  return {key - index * static_cast<int>(s.page_rows.divisor), page};
+}
+
 /// The producer's warp: parts in the order in which the sides release them, which is that in which they need them.
-template <bool kLatent>
-__device__ __forceinline__ void produce_wide(const TileArguments& g, const WideShared& shared, const RowTile& tile) {
+template <bool kLatent, Masking kMasking>
+__device__ __forceinline__ void produce_wide(const ArgumentsOf<TileArguments, kMasking>& g, const WideShared& shared,
+                                             const TileOf<kMasking>& tile) {
   using S = WideShared;
   constexpr Tile kTile = kWideTiles[kLatent];
   const bool leads = ptx::elect_one();
@@ -78,40 +98,53 @@ __device__ __forceinline__ void produce_wide(const TileArguments& g, const WideS
     ptx::barrier_arrive_expect(shared.queries_full, blocks * g.tile_rows * Tile::kBlockBytes);
     for (int block = 0; block < blocks; ++block)
       ptx::tma_load(shared.queries + block * kWideBlockBytes, &g.query, shared.queries_full, 64 * block, tile.head,
-                    g.pack.divide(tile.row), tile.inner * g.query_steps.inner, tile.outer * g.query_steps.outer);
+                    tile.first_position() + g.pack.divide(tile.row), tile.inner * g.query_steps.inner,
+                    tile.outer * g.query_steps.outer);
   }
+  const int rows = box_rows(g), boxes = kWideSlotKeys / rows;
+  // Of the boxes of a slot from a key on, the lane's; the first 32 are found before the slot is free.
+  const auto find = [&](int key) { return find_box(g, tile, key + static_cast<int>(threadIdx.x) % boxes * rows); };
   unsigned parity = 1;  // of the parts' empty barriers
-  const auto load = [&](int slot, int part, int key, const CUtensorMap& map, const TileArguments::Steps& steps) {
+  const auto load = [&](int slot, int part, int key, WideBox mine, const CUtensorMap& map, int inner, int outer_step) {
     ptx::Barrier* const landed = shared.full + slot * S::kParts + part;
     ptx::barrier_wait(shared.empty + slot * S::kParts + part, parity);
     __syncwarp();
-    if (!leads) return;
-    ptx::barrier_arrive_expect(landed, S::blocks_of(part) * kWideBlockBytes);
-    for (int block = 0; block < S::blocks_of(part); ++block)
-      ptx::tma_load(shared.part(slot, part) + block * kWideBlockBytes, &map, landed, 64 * (S::first_block(part) + block), key,
-                    tile.inner * steps.inner, tile.outer * steps.outer);
+    if (leads) ptx::barrier_arrive_expect(landed, S::blocks_of(part) * kWideBlockBytes);
+#pragma unroll 1
+    for (int i = 0; i < boxes; ++i) {
+      if (i == kWarpSize) mine = find(key + kWarpSize);
+      const int row = __shfl_sync(kFullWarp, mine.row, i), batch = __shfl_sync(kFullWarp, mine.batch, i);
+      if (!leads) continue;
+      for (int block = 0; block < S::blocks_of(part); ++block)
+        ptx::tma_load(shared.part(slot, part) + block * kWideBlockBytes + i * rows * Tile::kBlockBytes, &map, landed,
+                      64 * (S::first_block(part) + block), row, inner, batch * outer_step);
+    }
   };
-  for (KeyWalk<kTile.keys, Masking::edges> walk(g, tile); walk.valid(); walk.next(), parity ^= 1) {
+  const int key_inner = tile.inner * g.key_steps.inner, value_inner = tile.inner * g.value_steps.inner;
+  for (KeyWalk<kTile.keys, kMasking> walk(g, tile); walk.valid(); walk.next(), parity ^= 1) {
     const int key = walk.n * kTile.keys;
+    const WideBox first = find(key);
     if constexpr (kLatent) {
+      const WideBox second = find(key + kWideSlotKeys);
       for (int i = 0; i < 2 * S::kParts; ++i)  // (0, 0), (1, 1), (0, 1), (1, 0), (0, 2), (1, 2)
-        load(i % 2, i < 4 ? (i + i / 2) % 2 : 2, key + 64 * (i % 2), g.key, g.key_steps);
+        load(i % 2, i < 4 ? (i + i / 2) % 2 : 2, key + kWideSlotKeys * (i % 2), i % 2 == 0 ? first : second, g.key, key_inner,
+             g.key_steps.outer);
     } else {
-      for (int part = 0; part < 2; ++part) load(kKeySlot, part, key, g.key, g.key_steps);
-      for (int part = 0; part < 2; ++part) load(kValueSlot, part, key, g.value, g.value_steps);
+      for (int part = 0; part < 2; ++part) load(kKeySlot, part, key, first, g.key, key_inner, g.key_steps.outer);
+      for (int part = 0; part < 2; ++part) load(kValueSlot, part, key, first, g.value, value_inner, g.value_steps.outer);
     }
   }
 }
 
 /// A side: the scores of its half of a step's keys, and the columns of the outputs from 256 `side` on.
-template <class Element, bool kLatent>
+template <class Element, bool kLatent, Masking kMasking>
 struct WideSide {
   using S = WideShared;
   static constexpr Tile kTile = kWideTiles[kLatent];
   static constexpr int kKeys = kTile.keys / 2, kColumns = kTile.value_size / 2;
   static constexpr int kBothSides = 256;  ///< threads
 
-  const TileArguments& g;
+  const ArgumentsOf<TileArguments, kMasking>& g;
   const S& shared;
   const int side, warp_row;  ///< the warp's first row
   unsigned parity = 0;       ///< of the parts' full barriers
@@ -119,7 +152,7 @@ struct WideSide {
   std::uint32_t weights[kKeys / 16][4];
   OnlineSoftmax<kKeys> softmax = {};
 
-  __device__ __forceinline__ WideSide(const TileArguments& arguments, const S& memory, int mine)
+  __device__ __forceinline__ WideSide(const ArgumentsOf<TileArguments, kMasking>& arguments, const S& memory, int mine)
       : g(arguments), shared(memory), side(mine), warp_row(Place().warp_row % 64) {}
 
   __device__ __forceinline__ void wait(int slot, int part) const {
@@ -219,12 +252,37 @@ struct WideSide {
       release(kValueSlot, side);
   }
 
-  __device__ __forceinline__ void run(const RowTile& tile) {
+  /// Values behind a sequence's last key are another sequence's or unused, and may be NaN: zeros instead. They lie in the first
+  /// step of the walk. A side writes them where it reads keys (kLatent) or values.
+  __device__ __forceinline__ void clear_values(int left) {
+    constexpr int kPieces = Tile::kBlockBytes / 16;
+    if (left >= kTile.keys) return;
+    if constexpr (kLatent) left = max(left - side * kKeys, 0);
+    const auto clear = [&](int slot, int part) {
+      wait(slot, part);
+      unsigned char* const to = shared.part(slot, part);
+#pragma unroll 1
+      for (int i = left * kPieces + static_cast<int>(threadIdx.x) % 128; i < kWideSlotKeys * kPieces; i += 128)
+#pragma unroll
+        for (int block = 0; block < 4; ++block) *reinterpret_cast<uint4*>(to + block * kWideBlockBytes + 16 * i) = uint4{};
+    };
+    if constexpr (kLatent)
+      clear(side, 0), clear(side, 1);
+    else
+      clear(kValueSlot, side);
+    ptx::fence_async_shared();
+    ptx::named_barrier_sync(kWideBarrier, kBothSides);
+  }
+
+  __device__ __forceinline__ void run(const TileOf<kMasking>& tile) {
     const int first_row = warp_row + static_cast<int>(threadIdx.x) % 32 / 4;
     const RowLimits limits(g, tile.bounds(g), tile.row + first_row);
     ptx::barrier_wait(shared.queries_full, 0);
+    KeyWalk<kTile.keys, kMasking> walk(g, tile);
+    if constexpr (kMasking == Masking::sequences)
+      if (walk.valid()) clear_values(tile.sk - walk.n * kTile.keys);
 #pragma unroll 1
-    for (KeyWalk<kTile.keys, Masking::edges> walk(g, tile); walk.valid(); walk.next(), parity ^= 1) {
+    for (; walk.valid(); walk.next(), parity ^= 1) {
       multiply_keys();
       if (g.cap_scale != 0.f) cap_scores(scores, g.cap_scale);
       if (walk.on_edge()) mask_edges<kKeys>(scores, walk.n * kTile.keys + side * kKeys, limits);
@@ -239,7 +297,7 @@ struct WideSide {
   }
 
   /// Adds the sides' sums, and stores this side's columns.
-  __device__ __forceinline__ void finish(const RowTile& tile, int first_row) {
+  __device__ __forceinline__ void finish(const TileOf<kMasking>& tile, int first_row) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     softmax.finish();
 #pragma unroll
@@ -248,12 +306,12 @@ struct WideSide {
     ptx::named_barrier_sync(kWideBarrier, kBothSides);
 #pragma unroll
     for (int h = 0; h < 2; ++h) softmax.sum[h] = exchanged(0)[lane / 4 + 8 * h] + exchanged(1)[lane / 4 + 8 * h];
-    if (g.through_memory)
+    if (tile.in_memory(g))
       leave_partials<2>(outputs, softmax.maximum, softmax.sum, g, tile, first_row, side);
     else
       store_rows(tile, first_row);
   }
-  __device__ __forceinline__ void store_rows(const RowTile& tile, int first_row) {
+  __device__ __forceinline__ void store_rows(const TileOf<kMasking>& tile, int first_row) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -275,8 +333,9 @@ struct WideSide {
   }
 };
 
-template <class Element, bool kLatent>
-__global__ void __launch_bounds__(kWideThreads, 1) attention_wide(const __grid_constant__ TileArguments g) {
+template <class Element, bool kLatent, Masking kMasking>
+__global__ void __launch_bounds__(kWideThreads, 1)
+    attention_wide(const __grid_constant__ ArgumentsOf<TileArguments, kMasking> g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) unsigned char attention_wide_memory[];
   const WideShared shared(attention_wide_memory);
@@ -289,28 +348,33 @@ __global__ void __launch_bounds__(kWideThreads, 1) attention_wide(const __grid_c
   ptx::grid_release();
   ptx::grid_wait();
 
-  const RowTile tile(g, static_cast<int>(blockIdx.x));
+  const auto own_tile = TileOf<kMasking>::find(g, static_cast<int>(blockIdx.x));
+  if (!own_tile.exists()) return;
+  const auto& tile = hold_tile(own_tile);
   const int warpgroup = warp_uniform(static_cast<int>(threadIdx.x) / 128);
   if (warpgroup == 0) {
     ptx::release_registers<24>();
-    if (threadIdx.x < 32) produce_wide<kLatent>(g, shared, tile);
+    if (threadIdx.x < 32) produce_wide<kLatent, kMasking>(g, shared, tile);
   } else {
     ptx::acquire_registers<240>();
-    WideSide<Element, kLatent>(g, shared, warpgroup - 1).run(tile);
+    WideSide<Element, kLatent, kMasking>(g, shared, warpgroup - 1).run(tile);
   }
 #endif
 }
 
-template <class Element>
-void launch_wide(bool latent, const TileArguments& g, int ctas, cudaStream_t stream) {
+template <class Element, Masking kMasking>
+void launch_wide(bool latent, const ArgumentsOf<TileArguments, kMasking>& g, int ctas, cudaStream_t stream) {
   const Grid grid{.blocks = static_cast<unsigned>(ctas), .threads = kWideThreads, .early = true};
   if (latent)
-    enqueue_with_shared<attention_wide<Element, true>, kWideBytes>(grid, stream, g);
+    enqueue_with_shared<attention_wide<Element, true, kMasking>, kWideBytes>(grid, stream, g);
   else
-    enqueue_with_shared<attention_wide<Element, false>, kWideBytes>(grid, stream, g);
+    enqueue_with_shared<attention_wide<Element, false, kMasking>, kWideBytes>(grid, stream, g);
 }
-
-template void launch_wide<half>(bool, const TileArguments&, int, cudaStream_t);
-template void launch_wide<bf16>(bool, const TileArguments&, int, cudaStream_t);
+void launch_wide(DType dtype, bool latent, const TileArguments& g, int ctas, cudaStream_t stream) {
+  (dtype == DType::f16 ? launch_wide<half, Masking::edges> : launch_wide<bf16, Masking::edges>)(latent, g, ctas, stream);
+}
+void launch_wide(DType dtype, bool latent, const WithSequences<TileArguments>& g, int ctas, cudaStream_t stream) {
+  (dtype == DType::f16 ? launch_wide<half, Masking::sequences> : launch_wide<bf16, Masking::sequences>)(latent, g, ctas, stream);
+}
 
 }  // namespace xgemm::attention

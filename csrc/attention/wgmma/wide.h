@@ -10,7 +10,8 @@
 
 namespace xgemm::attention {
 
-inline constexpr int kWideThreads = 3 * 128, kWideBlocks = 9, kWideBlockBytes = 64 * Tile::kBlockBytes;
+inline constexpr int kWideThreads = 3 * 128, kWideBlocks = 9, kWideSlotKeys = 64,
+                     kWideBlockBytes = kWideSlotKeys * Tile::kBlockBytes;
 /// `keys`: of a step.
 constexpr Tile wide_tile(int head_size, int keys) {
   return {.head_size = head_size,
@@ -19,7 +20,8 @@ constexpr Tile wide_tile(int head_size, int keys) {
           .keys = keys,
           .query_slots = 1,
           .stages = 1,
-          .serving = Serving::unmasked};
+          .serving = Serving::unmasked,
+          .sequences = true};
 }
 /// With values of their own, and with values that are the keys' first columns.
 inline constexpr std::array kWideTiles = {wide_tile(512, 64), wide_tile(576, 128)};
@@ -34,7 +36,13 @@ inline std::optional<Plan> plan_wide(Problem problem, bool latent) {
   return plan_tiles(problem);
 }
 
-template <class Element>
-void launch_wide(bool latent, const TileArguments& arguments, int ctas, cudaStream_t stream);
+/// Keys of a box that TMA loads: a slot's, or a power of two of them that divides a page.
+__host__ __device__ inline int wide_box_rows(const Sequences& s) {
+  const int page = static_cast<int>(s.page_rows.divisor), power = page & -page;
+  return s.table == nullptr || power > kWideSlotKeys ? kWideSlotKeys : power;
+}
+
+void launch_wide(DType dtype, bool latent, const TileArguments& arguments, int ctas, cudaStream_t stream);
+void launch_wide(DType dtype, bool latent, const WithSequences<TileArguments>& arguments, int ctas, cudaStream_t stream);
 
 }  // namespace xgemm::attention

@@ -105,6 +105,8 @@ void check_last_batch(const auto& c, const Arguments& a, const Buffer<T>& output
 NOT_LINKED(launch_sequence_list, const WithSequences<TileArguments>&, SequenceItem*, cudaStream_t)
 NOT_LINKED(launch_merge, DType, const TileArguments&, std::int64_t, cudaStream_t)
 NOT_LINKED(launch_merge, DType, const WithSequences<TileArguments>&, std::int64_t, cudaStream_t)
+NOT_LINKED(launch_wide, DType, bool, const TileArguments&, int, cudaStream_t)
+NOT_LINKED(launch_wide, DType, bool, const WithSequences<TileArguments>&, int, cudaStream_t)
 template <>
 NOT_LINKED(launch_simt_tile<true>, const SimtPlan&, const SimtArguments&, cudaStream_t)
 #define NOT_LINKED_BY_DTYPE(function, ...) \
@@ -116,7 +118,6 @@ NOT_LINKED_BY_DTYPE(launch_mma, bool, int, bool, const MmaArguments&, unsigned, 
 NOT_LINKED_BY_DTYPE(launch_mma_sequences, bool, int, const WithSequences<MmaArguments>&, unsigned, cudaStream_t);
 NOT_LINKED_BY_DTYPE(launch_wgmma, int, Masking, const TileArguments&, int, cudaStream_t);
 NOT_LINKED_BY_DTYPE(launch_wgmma_sequences, int, const WithSequences<TileArguments>&, int, cudaStream_t);
-NOT_LINKED_BY_DTYPE(launch_wide, bool, const TileArguments&, int, cudaStream_t);
 #undef NOT_LINKED_BY_DTYPE
 #undef NOT_LINKED
 

@@ -2,6 +2,7 @@
 // the standard input is a case:
 //   seed sm_count sequences key_heads group d dv packed page_rows columns appended max_q max_k left right softcap sinks invariant
 //   poisoned lengths
+// FAMILY_WIDE, with dv over 256 or d over 512: values are the keys' first columns where d is over 512.
 // packed: 2 queries and keys, 1 queries only, 0 neither. page_rows: of a cache with `columns` entries of its table for each
 // sequence; columns 0: no table. What no sequence may read is NaN, and a table's unused entries are out of bounds. poisoned: a
 // sequence's values are NaN. lengths: 0 random, 1 the largest possible, 2 mostly short. invariant: a sequence alone, in other
@@ -27,7 +28,7 @@ using T = half;
 constexpr double kEpsilon = 0x1p-11;
 #endif
 
-#ifdef FAMILY_WGMMA
+#if defined(FAMILY_WGMMA) || defined(FAMILY_WIDE)
 constexpr bool kNeedsKeys = true;  // there is no tensor map of nothing
 #else
 constexpr bool kNeedsKeys = false;
@@ -98,6 +99,15 @@ struct Outputs {
   std::string tile;
 };
 
+/// Are the values the keys' first columns?
+bool is_latent([[maybe_unused]] const SequenceCase& c) {
+#ifdef FAMILY_WIDE
+  return c.d > 512;
+#else
+  return false;
+#endif
+}
+
 Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, const Buffer<T>& key, const Buffer<T>& value,
             const Buffer<float>& sinks) {
   const int heads = c.key_heads * c.group;
@@ -120,7 +130,8 @@ Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, co
     return o;
   };
   a.query = operand(query, heads, c.d, x.q_rows, c.group);
-  a.key = operand(key, c.key_heads, c.d, c.page_rows, 1), a.value = operand(value, c.key_heads, c.dv, c.page_rows, 1);
+  a.key = operand(key, c.key_heads, c.d, c.page_rows, 1);
+  a.value = is_latent(c) ? a.key : operand(value, c.key_heads, c.dv, c.page_rows, 1);
   a.output = r.output.data(), a.lse = r.lse.data(), a.output_rows = OutputRows::of(x.q_rows, heads);
   if (c.sinks) a.sinks.data = sinks.data(), a.sinks_dtype = DType::f32, a.sinks.group = 1, a.sinks.batch[1] = c.group;
 
@@ -141,11 +152,17 @@ Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, co
   launch_simt(plan, simt_arguments(a, s), memory.data(), nullptr);
   r.tile = "simt " + std::to_string(plan.tile);
 #else
+#ifdef FAMILY_WIDE
+  if (c.key_heads == 1) divide_group(a, 1);
+#endif
   Problem problem = sequence_problem(tile_problem(a), s);
   problem.sm_count = c.sm_count, problem.batch_invariant = c.invariant != 0;
 #ifdef FAMILY_WGMMA
   const auto plan = plan_wgmma_sequences(problem, s);
   r.tile = "wgmma ";
+#elif defined(FAMILY_WIDE)
+  const auto plan = plan_wide_sequences(problem, s, is_latent(c));
+  r.tile = is_latent(c) ? "latent " : "wide ";
 #else
   const auto plan = plan_mma_sequences(problem, s, 160 << 10);
   r.tile = plan && plan->tiles.table.data() == kMmaTiles.data() ? "few " : "many ";
@@ -155,6 +172,8 @@ Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, co
 #ifdef FAMILY_WGMMA
   require(launch_wgmma(*plan, a, s, counters.data(), memory.data(), nullptr), "launch");
   for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "zero counter afterwards");
+#elif defined(FAMILY_WIDE)
+  require(launch_wide(*plan, a, s, memory.data(), nullptr), "launch");
 #else
   launch_mma(*plan, a, s, memory.data(), nullptr);
 #endif
@@ -212,7 +231,10 @@ void check(const SequenceCase& c) {
       value(place(k_rows * c.key_heads * c.dv), static_cast<T>(NAN));
   const Buffer<T> keys = random_numbers<T>(place(std::int64_t{x.k_rows} * c.key_heads * c.d), c.seed + 1),
                   values = random_numbers<T>(place(std::int64_t{x.k_rows} * c.key_heads * c.dv), c.seed + 2);
-  const int bad = c.poisoned ? static_cast<int>(random() % place(c.sequences)) : -1;
+  if (is_latent(c))
+    for (std::int64_t row = 0; row < std::int64_t{x.k_rows} * c.key_heads; ++row)
+      std::copy_n(keys.data() + row * c.d, c.dv, values.data() + row * c.dv);
+  const int bad = c.poisoned && !is_latent(c) ? static_cast<int>(random() % place(c.sequences)) : -1;
   const auto fill = [&](const Operands& at, const Buffer<T>& k, const Buffer<T>& v) {
     for (int i = 0; i < c.sequences; ++i)
       for (int row = 0; row < x.sk[place(i)]; ++row) {
