@@ -686,7 +686,8 @@ def sequences(op: str) -> Callable[[Draw], Case]:
 
         dtype, count = draw.dtype(), draw.rng.randint(1, 3)
         shared, group = draw.rng.randint(1, 2), draw.choice([1, 1, 2, 4])
-        d, dv = (min(draw.size(130), 130) for _ in "dv")
+        widest = 576 if draw.chance(0.2) else 130
+        d, dv = (min(draw.size(widest), widest) for _ in "dv")
         keys = [min(draw.size(130), 130) for _ in range(count)]
         queries = [min(draw.size(70), 70) for _ in range(count)] if packed else [draw.size(20)] * count
         heads, most = shared * group, max(keys)
