@@ -227,15 +227,13 @@ def _attention(name: str, before: Callable) -> Callable:
 
 
 def _repeated_heads(query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
-    """Keys and values with as many heads as queries, if those of a float32 call are grouped, else nothing."""
+    """Keys and values with as many heads as queries, nothing unless heads are grouped. Python takes symbolic sizes."""
     if not query.dim() == key.dim() == value.dim() == 4 or not 1 <= key.size(1) == value.size(1) < query.size(1):
         return []
-    if query.size(1) % key.size(1) != 0 or not _ops.is_ours(GROUPED, query):
+    if query.size(1) % key.size(1) != 0:
         return []
     queries = query.size(1) // key.size(1)
-    repeated = [x[:, :, None].expand(-1, -1, queries, -1, -1).flatten(1, 2) for x in (key, value)]
-    _ops.count(GROUPED, True)
-    return repeated
+    return [x[:, :, None].expand(-1, -1, queries, -1, -1).flatten(1, 2) for x in (key, value)]
 
 
 _registered.library(__name__, "xgemm_aten").impl("repeated_heads", _repeated_heads, "CompositeImplicitAutograd")

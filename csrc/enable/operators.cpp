@@ -1,9 +1,10 @@
 // aten's products, softmax and reductions on this library's kernels, under torch's autograd: torch_ext/_enable.py switches them
 // on.
 //
-// Registered over torch's kernels at the dispatcher's keys CUDA and CPU, SDPA also at AutogradCUDA and AutogradCPU. A call that is not ours (dtype, shape, strides of the
-// result, what is faster there) goes to torch's kernel. Operators with a Scalar argument, which the stable interface does not
-// have, are registered in Python and come here as xgemm_aten::addmm and its like, which return None if torch has to serve.
+// Registered over torch's kernels at the dispatcher's keys CUDA and CPU, SDPA at AutogradCUDA and AutogradCPU too. A call that is
+// not ours (dtype, shape, strides of the result, what is faster there) goes to torch's kernel. Operators with a Scalar argument,
+// which the stable interface does not have, are registered in Python and come here as xgemm_aten::addmm and its like, which
+// return None if torch has to serve.
 #include <algorithm>
 #include <list>
 #include <mutex>
