@@ -531,6 +531,18 @@ def test_attention_of_grouped_heads(way: str, kind: str, device: torch.device) -
         torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-5)
 
 
+def test_attention_of_symbolic_numbers_of_heads(device: torch.device, enabled: Enabled) -> None:
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def attention(q: Tensor, k: Tensor) -> Tensor:
+        return scaled_dot_product_attention(q, k, k, enable_gqa=True)
+
+    for heads, groups in ((6, 2), (8, 4)):
+        q, k = inputs(device, 2, heads, 5, 16), inputs(device, 2, groups, 5, 16)
+        for x in (q, k):
+            torch._dynamo.mark_dynamic(x, 1)  # an error if a number of heads were fixed
+        torch.testing.assert_close(attention(q, k), scaled_dot_product_attention(q, k, k, enable_gqa=True))
+
+
 def test_attention_of_heads_that_are_not_grouped(device: torch.device) -> None:
     """Goes its way through torch, uncounted, with torch's errors."""
     q, k = inputs(device, 2, 6, 33, 16), inputs(device, 2, 4, 33, 16)

@@ -159,8 +159,6 @@ def _register(key: str) -> list[str]:
         if len(missing) == len(kernels):
             library._destroy()
             raise RuntimeError(f"xgemm.enable: torch {torch.__version__} has no kernels for {key}")
-        for dispatch_key in (f"Autograd{key}", key):  # without the second, inference mode would not come here
-            library.impl(GROUPED, _attention_of_groups, dispatch_key)
         missing += _ops.register(key).split()
     _libraries.append(library)
     return missing
@@ -228,26 +226,17 @@ def _attention(name: str, before: Callable) -> Callable:
     return kernel
 
 
-_sdpa_of_torch = torch.ops.aten.scaled_dot_product_attention.default.decompose  # it chooses the backend
-
-
-def _attention_of_groups(query, key, value, *args, enable_gqa=False, **kwargs):
-    """SDPA. No fused backend of torch takes grouped heads in float32, so that it stores all scores."""
-    if not (enable_gqa and _is_grouped(query, key, value) and _ops.is_ours(GROUPED, query)):
-        return _sdpa_of_torch(query, key, value, *args, enable_gqa=enable_gqa, **kwargs)
+def _repeated_heads(query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+    """Keys and values with as many heads as queries, nothing unless heads are grouped. Python takes symbolic sizes."""
+    if not query.dim() == key.dim() == value.dim() == 4 or not 1 <= key.size(1) == value.size(1) < query.size(1):
+        return []
+    if query.size(1) % key.size(1) != 0:
+        return []
     queries = query.size(1) // key.size(1)
-    key, value = (x[:, :, None].expand(-1, -1, queries, -1, -1).flatten(1, 2) for x in (key, value))
-    _ops.count(GROUPED, True)
-    return _sdpa_of_torch(query, key, value, *args, **kwargs).contiguous()  # as torch's product
+    return [x[:, :, None].expand(-1, -1, queries, -1, -1).flatten(1, 2) for x in (key, value)]
 
 
-def _is_grouped(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    return (
-        query.dtype == torch.float32
-        and query.dim() == key.dim() == value.dim() == 4
-        and 1 <= key.size(1) == value.size(1) < query.size(1)
-        and query.size(1) % key.size(1) == 0
-    )
+_registered.library(__name__, "xgemm_aten").impl("repeated_heads", _repeated_heads, "CompositeImplicitAutograd")
 
 
 def _attention_backward(name: str, before: Callable) -> Callable:

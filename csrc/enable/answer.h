@@ -97,6 +97,10 @@ Tensor answer(Op op, By by, const TensorView* out, std::initializer_list<const T
 
 inline bool same_type(const TensorView& a, const TensorView& b) { return a.dtype == b.dtype && a.device_index == b.device_index; }
 
+/// SDPA, registered at autograd's key too. Grouped heads in float32 are repeated: no fused backend of torch takes them, so that
+/// it stores all scores.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask, double dropout,
+                 bool causal, std::optional<double> scale, bool gqa);
 /// SDPA's memory-efficient backend on this library's attention: where float32, and masks, go. Torch's backward reads the
 /// results: the output lies as (B, S, H, Dv), the log-sum-exp is padded with inf to 32 queries.
 FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,

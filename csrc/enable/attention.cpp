@@ -11,6 +11,26 @@ constexpr std::int64_t kWidestHead = 256;  ///< wider ones run on CUDA cores in 
 constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
 }  // namespace
 
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask, double dropout,
+                 bool causal, std::optional<double> scale, bool gqa) {
+  constexpr Op op = "scaled_dot_product_attention"_op;
+  const auto torch = [&](const Tensor& keys, const Tensor& values, bool grouped) {
+    return previous(false).attention(nullptr, q.get(), keys.get(), values.get(), OptionalTensor(mask), dropout, causal, scale,
+                                     grouped);
+  };
+  if (!gqa || serving || !can_be_ours(q) || q.scalar_type() != ScalarType::Float) return torch(k, v, gqa);
+  By by = by_settings(op, ScalarType::Float);
+  std::vector<Tensor> repeated;
+  try {
+    if (by == By::xgemm) repeated = call_operator<std::vector<Tensor>>("xgemm_aten::repeated_heads", "", q, k, v);
+  } catch (const std::exception&) {
+    by = By::memory;
+  }
+  if (by != By::xgemm || !repeated.empty()) count(op, by);
+  if (repeated.empty()) return torch(k, v, gqa);
+  return torch::stable::contiguous(torch(repeated[0], repeated[1], false));  // as torch's product
+}
+
 FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,
                                 bool want_lse, double dropout, bool causal, std::optional<double> scale) {
   constexpr Op op = "_scaled_dot_product_efficient_attention"_op;

@@ -1,9 +1,10 @@
 // aten's products, softmax and reductions on this library's kernels, under torch's autograd: torch_ext/_enable.py switches them
 // on.
 //
-// Registered over torch's kernels at the dispatcher's keys CUDA and CPU. A call that is not ours (dtype, shape, strides of the
-// result, what is faster there) goes to torch's kernel. Operators with a Scalar argument, which the stable interface does not
-// have, are registered in Python and come here as xgemm_aten::addmm and its like, which return None if torch has to serve.
+// Registered over torch's kernels at the dispatcher's keys CUDA and CPU, SDPA at AutogradCUDA and AutogradCPU too. A call that is
+// not ours (dtype, shape, strides of the result, what is faster there) goes to torch's kernel. Operators with a Scalar argument,
+// which the stable interface does not have, are registered in Python and come here as xgemm_aten::addmm and its like, which
+// return None if torch has to serve.
 #include <algorithm>
 #include <list>
 #include <mutex>
@@ -245,6 +246,7 @@ std::vector<Overload> overloads(bool cuda) {
   both(Overloads<&by_dims<"logsumexp"_op, Kind::logsumexp, &Previous::logsumexp>>(), "logsumexp", "logsumexp.out", p.logsumexp);
   both(Overloads<&index_of<"argmax"_op, Kind::argmax, &Previous::argmax>>(), "argmax", "argmax.out", p.argmax);
   both(Overloads<&index_of<"argmin"_op, Kind::argmin, &Previous::argmin>>(), "argmin", "argmin.out", p.argmin);
+  all.push_back({"scaled_dot_product_attention", TORCH_BOX(&attention), p.attention.fresh != nullptr});  // in inference mode
   all.push_back({name_of("_scaled_dot_product_efficient_attention"_op), TORCH_BOX(&efficient_attention),
                  p.efficient_attention.kernel != nullptr});
   return all;
@@ -255,9 +257,14 @@ std::list<torch::stable::detail::StableLibrary> registered;  // torch's kernels 
 
 /// Registers the kernels for "CUDA" or "CPU". Returns the overloads that stay torch's since it has changed them, one a line.
 std::string register_over(const Text& key) {
+  using Library = torch::stable::detail::StableLibrary;
   const std::scoped_lock lock(registering);
   std::string missing;
-  registered.emplace_back(torch::stable::detail::StableLibrary::Kind::IMPL, "aten", key.c_str(), "xgemm", 0);
+  const std::string autograd = "Autograd" + key;
+  if (previous(false).attention.fresh)
+    registered.emplace_back(Library::Kind::IMPL, "aten", autograd.c_str(), "xgemm", 0)
+        .impl("scaled_dot_product_attention", TORCH_BOX(&attention));
+  registered.emplace_back(Library::Kind::IMPL, "aten", key.c_str(), "xgemm", 0);
   for (const Overload& o : overloads(key == "CUDA")) {
     if (o.found)
       registered.back().impl(o.name, o.kernel);
@@ -302,6 +309,7 @@ STABLE_TORCH_LIBRARY(xgemm_aten, m) {
   m.def("counts(bool reset) -> str");
   m.def("is_ours(str op, Tensor x) -> bool");
   m.def("count(str op, bool ours) -> bool");
+  m.def("repeated_heads(Tensor query, Tensor key, Tensor value) -> Tensor[]");  // in Python: sizes may be symbolic
   m.def("addmm(Tensor self, Tensor mat1, Tensor mat2, float beta=1, float alpha=1, Tensor? out=None) -> Tensor");
   m.def("baddbmm(Tensor self, Tensor batch1, Tensor batch2, float beta=1, float alpha=1, Tensor? out=None) -> Tensor");
   m.def("addmv(Tensor self, Tensor mat, Tensor vec, float beta=1, float alpha=1, Tensor? out=None) -> Tensor");

@@ -27,7 +27,9 @@ Previous look_up(bool cuda) {
   both(p.argmax, "argmax", "St8optionalIlEb", "St8optionalIlEb"), both(p.argmin, "argmin", "St8optionalIlEb", "St8optionalIlEb");
   find(p.efficient_attention.kernel, library,
        scope + "39_scaled_dot_product_efficient_attentionERKNS_6TensorES3_S3_RKSt8optionalIS1_EbdbS4_IdE");
-  // One for all devices.
+  // One for all devices. Attention chooses a backend; autograd knows the operators that it calls.
+  find(p.attention.fresh, torch_cpu(),
+       "_ZN2at25compositeimplicitautograd28scaled_dot_product_attentionERKNS_6TensorES3_S3_RKSt8optionalIS1_EdbS4_IdEb");
   find(p.logsumexp.fresh, torch_cpu(), "_ZN2at25compositeexplicitautograd9logsumexpERKNS_6TensorE" + dims);
   find(p.logsumexp.into, torch_cpu(), "_ZN2at38compositeexplicitautogradnonfunctional13logsumexp_outERNS_6TensorERKS1_" + dims);
   return p;

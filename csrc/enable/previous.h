@@ -74,6 +74,7 @@ struct Previous {
   Kernel<Handle, OptionalDims, bool, OptionalDtype> sum, mean;
   Kernel<Handle, DimsRef, bool> amax, amin, logsumexp;
   Kernel<Handle, std::optional<std::int64_t>, bool> argmax, argmin;
+  Kernel<Handle, Handle, Handle, const OptionalTensor&, double, bool, std::optional<double>, bool> attention;
   EfficientAttention efficient_attention;
 };
 

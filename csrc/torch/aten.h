@@ -11,16 +11,19 @@
 
 namespace xgemm {
 
-/// Calls aten::<name>.<overload> with its full argument list (defaults included, in schema order) and returns its first result.
+/// Calls an operator by name with its full argument list (defaults included, in schema order) and returns its first result.
 /// The caller validates the arguments, because the stable ABI drops the message of a failing call: the name is all that the
 /// error says (register.cpp makes it a line).
 template <class Result = Tensor, class... Args>
-Result aten(const char* name, const char* overload, const Args&... args) {
+Result call_operator(const std::string& name, const char* overload, const Args&... args) {
   std::array<StableIValue, std::max(sizeof...(Args), std::size_t{4})> stack{torch::stable::detail::from(args)...};
-  const std::string full = std::string("aten::") + name;
-  if (torch_call_dispatcher(full.c_str(), overload, stack.data(), TORCH_ABI_VERSION) != TORCH_SUCCESS)
-    throw std::runtime_error(full);
+  if (torch_call_dispatcher(name.c_str(), overload, stack.data(), TORCH_ABI_VERSION) != TORCH_SUCCESS)
+    throw std::runtime_error(name);
   return torch::stable::detail::to<Result>(stack[0]);
+}
+template <class Result = Tensor, class... Args>
+Result aten(const char* name, const char* overload, const Args&... args) {
+  return call_operator<Result>(std::string("aten::") + name, overload, args...);
 }
 
 /// A 0-d CPU tensor: how a Scalar argument is spelled here (the stable ABI of 2.10 has no Scalar).
