@@ -41,7 +41,8 @@ struct Roofline {
   std::int64_t key_tiles = std::max<std::int64_t>(ceil_div(p.key_end, tile.keys) - p.key_begin / tile.keys, 1),
                slots = std::int64_t{p.sm_count} * tile.ctas;
   // Half of the slots read at the memory's rate where rows are few; else products and exponentials wait for each other.
-  double busy = rows <= kMmaRows ? kReaders * p.sm_count : static_cast<double>(slots);
+  bool few = rows <= kMmaRows;
+  double busy = few ? kReaders * p.sm_count : static_cast<double>(slots);
   double bytes = 2. * static_cast<double>(p.d + (p.latent ? 0 : p.dv)),
          operations = 2. * static_cast<double>((p.d + p.dv) * tile.rows()),
          key = std::max(busy * bytes / static_cast<double>(readers), static_cast<double>(slots) * operations / kOperations) /
@@ -50,8 +51,11 @@ struct Roofline {
   /// Microseconds with `split` tiles of keys a split.
   double us(std::int64_t split) const {
     const std::int64_t items = tiles * ceil_div(key_tiles, split), rest = items % slots;
-    const double rounds =
-        static_cast<double>(items - rest) / busy + (rest == 0 ? 0 : std::max(1., static_cast<double>(rest) / busy));
+    // Of few rows, two items on one SM take twice as long as one, while others idle; one of narrow heads has less in flight.
+    const double alone = few ? static_cast<double>(tile.head_size + tile.value_size) / static_cast<double>(p.d + p.dv) : 1,
+                 of_sm = few ? static_cast<double>(ceil_div(rest, p.sm_count)) : 1,
+                 last = rest == 0 ? 0 : std::max({alone, of_sm, static_cast<double>(rest) / busy}),
+                 rounds = static_cast<double>(items - rest) / busy + last;
     const double merge = split >= key_tiles ? 0 : kMerge + static_cast<double>(16 * items * rows * p.dv) / kBytes;
     return rounds * (static_cast<double>(split * tile.keys) * key + kItem) + merge;
   }
