@@ -15,6 +15,7 @@ void block_index(T& to) {
 }
 inline float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.f, x) : x; }
 inline void reciprocal(float& to, float x) { to = flushed(1 / flushed(x)); }
+inline void minus_infinity(float& to, float) { to = -INFINITY; }
 inline void exp2(float& to, float x) { to = flushed(exp2f(flushed(x))); }
 /// As on a GPU +0 is larger than -0.
 inline void max_nan(float& to, float a, float b) {

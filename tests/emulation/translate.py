@@ -13,6 +13,7 @@ KNOWN_ASSEMBLY = [
     (r"^mov\.u32 %0, %%ctaid\.x;", "block_index"),
     (r"^rcp\.approx\.ftz\.f32", "reciprocal"),
     (r"^ex2\.approx\.ftz\.f32", "exp2"),
+    (r"^min\.f32 %0, %1, 0fFF800000;", "minus_infinity"),
     (r"^max\.NaN\.f32", "max_nan"),
     (r"^max\.NaN\.f16x2", "pair_max_nan<__half2>"),
     (r"^max\.NaN\.bf16x2", "pair_max_nan<__nv_bfloat162>"),

@@ -55,6 +55,18 @@ struct OnlineSoftmax {
     }
   }
 
+  /// The same of row h alone, by one chain, which ptxas begins when `after` is known.
+  __device__ __forceinline__ void raise_row(const float (&scores)[kKeys / 2], int h, float scale, float after) {
+    const float before = maximum[h];
+    float largest;  // -inf
+    asm("min.f32 %0, %1, 0fFF800000;" : "=f"(largest) : "f"(after));
+    largest = fmaxf(before, largest);
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) largest = fmaxf(fmaxf(largest, scores[4 * j + 2 * h]), scores[4 * j + 2 * h + 1]);
+    maximum[h] = warp_reduce<4>(largest, [](float a, float b) { return fmaxf(a, b); });
+    factor[h] = rescale_factor(before, maximum[h], scale);
+  }
+
   /// Turns scores into weights, weight(score, h), and adds these to the sum.
   template <class Weight>
   __device__ __forceinline__ void exponentiate(float (&scores)[kKeys / 2], const Weight& weight) {

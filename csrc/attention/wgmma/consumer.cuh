@@ -51,6 +51,9 @@ struct Consumer {
   /// Three warpgroups have no registers for an additive one.
   static constexpr bool kMaskAhead = kMasking == Masking::boolean || (kMasking == Masking::additive && kTile.consumers < 3);
 
+  /// Are there registers for weights of a row beside its scores (soften_by_rows)?
+  static constexpr bool kKeepsScores = kTile.consumers == 2 && kTile.value_size <= 128 && !has_mask(kMasking);
+
   const ArgumentsOf<TileArguments, kMasking>& g;
   const S shared;
   const Turns<kTile.consumers> turns;
@@ -119,6 +122,43 @@ struct Consumer {
     const float scale[2] = {g.scale_log2, g.scale_log2};
     softmax.raise_maximum(scores, scale);
     softmax.exponentiate_half(scores, g.scale_log2);
+  }
+  /// Scores become weights, and O is rescaled: row 0 first, whose exponentials (8 cycles each of a warp) hide row 1's maximum, as
+  /// row 1's hide the conversion of weights and O's rescaling. ptxas interleaves them only without a branch in between. So a base
+  /// that is far shows at the end: the scores, which have stayed, are then exponentiated once more. `values_read`: waits for O +=
+  /// P V.
+  template <class ValuesRead>
+  __device__ __forceinline__ void soften_by_rows(const ValuesRead& values_read) {
+    float base[2], sums[2][2] = {}, row[kKeys / 4];
+    const auto weigh = [&](int h) {
+      softmax.raise_row(scores, h, g.scale_log2, h == 0 ? 0.f : softmax.maximum[0]);
+      base[h] = __fmul_ru(softmax_base(softmax.maximum[h]), g.scale_log2);
+    };
+    const auto exponentiate = [&](int h) {
+#pragma unroll
+      for (int i = 0; i < kKeys / 4; ++i)
+        sums[h][i % 2] += row[i] = exp2_approx(fmaf(scores[4 * (i / 2) + 2 * h + i % 2], g.scale_log2, -base[h]));
+    };
+    const auto convert = [&](int h) {
+#pragma unroll
+      for (int i = 0; i < kKeys / 8; ++i) weights[i / 2][i % 2 * 2 + h] = pack_pair<Element>(row[2 * i], row[2 * i + 1]);
+    };
+    weigh(0);
+    exponentiate(0);
+    weigh(1);
+    values_read();
+    convert(0);
+    exponentiate(1);
+    convert(1);
+#pragma unroll
+    for (int i = 0; i < kTile.value_size / 2; ++i) outputs[i] *= softmax.factor[i / 2 % 2];
+    if (__any_sync(kFullWarp, fabsf(base[0]) > kNearBase || fabsf(base[1]) > kNearBase)) {
+      softmax.exponentiate_half(scores, g.scale_log2);
+      convert_weights();
+    } else {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) softmax.sum[h] = fmaf(softmax.sum[h], softmax.factor[h], sums[h][0] + sums[h][1]);
+    }
   }
   __device__ __forceinline__ void convert_weights() {
 #pragma unroll
@@ -240,7 +280,7 @@ struct Consumer {
       advance_masked(walk, mask);
       keys_ready = shared.key_slots.ready(key);
       values_ready = shared.value_slots.ready(values);
-      soften();
+      if constexpr (!kKeepsScores) soften();
     };
     wait_keys();
     turns.wait();
@@ -251,6 +291,7 @@ struct Consumer {
     ptx::wgmma_pin(scores);
     if constexpr (kMasking == Masking::sequences) clear_values(walk.n);
     soften_scores(std::true_type{}, value);
+    if constexpr (kKeepsScores) soften();
     convert_weights();
     advance_unmasked(walk);
     walk_on(walk, [&](auto test) {
@@ -266,12 +307,19 @@ struct Consumer {
       PipelineState<kTile.stages> values = value;
       values.advance();
       soften_scores(test, values);
-      ptx::stay_behind(softmax.sum[0] + softmax.sum[1]);
-      ptx::wgmma_wait<0>();
-      ptx::wgmma_pin(outputs);
-      release_values();
-      softmax.rescale(outputs);
-      convert_weights();
+      const auto values_read = [&] {
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_pin(outputs);
+        release_values();
+      };
+      if constexpr (kKeepsScores) {
+        soften_by_rows(values_read);
+      } else {
+        ptx::stay_behind(softmax.sum[0] + softmax.sum[1]);
+        values_read();
+        softmax.rescale(outputs);
+        convert_weights();
+      }
       advance_unmasked(walk);
     });
     turns.wait();

@@ -75,7 +75,9 @@ struct WideBox {
 };
 __device__ __forceinline__ int box_rows(const TileArguments&) { return kWideSlotKeys; }
 __device__ __forceinline__ int box_rows(const WithSequences<TileArguments>& g) { return wide_box_rows(g.sequences); }
-__device__ __forceinline__ WideBox find_box(const TileArguments&, const RowTile& tile, int key) { return {key, tile.key_batch()}; }
+__device__ __forceinline__ WideBox find_box(const TileArguments&, const RowTile& tile, int key) {
+  return {key, tile.key_batch()};
+}
 __device__ __forceinline__ WideBox find_box(const WithSequences<TileArguments>& g, const SequenceTile& tile, int key) {
   const Sequences& s = g.sequences;
   if (s.key_offsets != nullptr) return {tile.first_key() + key, 0};
