@@ -499,6 +499,7 @@ def test_fp32_is_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
         pytest.skip("needs a Hopper GPU")
     if kernel == "wgmma":  # fp16 parts drop a tenth of an ulp of a product, which shows where one product is the sum
         few = {"hilbert": 1.35, "wide 12": 1.1} if k < 256 else {}  # tensor cores truncate what is small beside it
+        few |= {"sparse": 1.05} if k < 128 else {}  # 1.00 measured
         assert not worse_than_sgemm(kernel, 1024, 1000, k, allowed={"outlier": 1.1, **few})
     else:  # each chunk of K rounds its own first product, which shows in sparse sums (measured 1.29, largest 1.76)
         assert not worse_than_sgemm(kernel, 1024, 1000, k, allowed={"sparse": 1.5}, allowed_largest={"sparse": 2.0})
