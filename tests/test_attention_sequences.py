@@ -157,7 +157,7 @@ def test_by_wgmma(attend_wgmma: Attend) -> None:
 
 
 def test_wide_heads(attend_wide: Attend) -> None:
-    """Values of their own and the keys' first columns; pages of every size, packed keys, more heads than a tile's rows."""
+    """Values of their own and the keys' first columns; pages of every size, packed keys, many heads."""
     draw = random.Random(0)
     cases = []
     for i in range(20):

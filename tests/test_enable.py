@@ -543,6 +543,27 @@ def test_attention_of_symbolic_numbers_of_heads(device: torch.device, enabled: E
         torch.testing.assert_close(attention(q, k), scaled_dot_product_attention(q, k, k, enable_gqa=True))
 
 
+def test_compiled_attention_before_and_after(device: torch.device) -> None:
+    """What a trace without us, and one with us, learnt of SDPA's dispatch does not outlast it."""
+
+    def run() -> None:
+        torch._dynamo.reset()
+        compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+        q, k = inputs(device, 2, 6, 5, 16), inputs(device, 2, 2, 5, 16)
+        compiled(q, k)  # without gradients, then with them
+        for x, y in zip(gradients(compiled, [q, k]), gradients(attention, [q, k]), strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-5)
+
+    def attention(q: Tensor, k: Tensor) -> Tensor:
+        return scaled_dot_product_attention(q, k, k, enable_gqa=True)
+
+    run()
+    with enable(device=device.type) as handle:
+        run()
+        assert served(handle, GROUPED) > 1, handle  # of which one is the eager call's
+    run()
+
+
 def test_attention_of_heads_that_are_not_grouped(device: torch.device) -> None:
     """Goes its way through torch, uncounted, with torch's errors."""
     q, k = inputs(device, 2, 6, 33, 16), inputs(device, 2, 4, 33, 16)

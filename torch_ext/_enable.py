@@ -161,6 +161,7 @@ def _register(key: str) -> list[str]:
             raise RuntimeError(f"xgemm.enable: torch {torch.__version__} has no kernels for {key}")
         missing += _ops.register(key).split()
     _libraries.append(library)
+    _forget_dispatch()
     return missing
 
 
@@ -168,6 +169,12 @@ def _unregister() -> None:
     _ops.unregister()
     while _libraries:
         _registered.remove(_libraries.pop())
+    _forget_dispatch()
+
+
+def _forget_dispatch() -> None:
+    """SDPA is composite unless a backend has a kernel; torch.compile caches which, and is not told of a change."""
+    torch.ops.aten.scaled_dot_product_attention.default._dispatch_cache.clear()
 
 
 def _fit(name: str, *factors: object) -> bool:
