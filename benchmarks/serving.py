@@ -8,6 +8,7 @@ import importlib
 import math
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
@@ -150,17 +151,17 @@ def cache_case(b: Batch, dtype: torch.dtype, group: str) -> Case:
 
     def make(device: torch.device) -> tuple[Tensor, ...]:
         new = partial(torch.randn, dtype=dtype, device=device)
-        caches = [new(count, rows, b.kv_heads, b.size)]
-        if not b.latent:
-            caches.append(new(count, rows, b.kv_heads, b.dv))
+        sizes = [b.size] if b.latent else [b.size, b.dv]
+        caches = [new(count, rows, b.kv_heads, size) for size in sizes]
         order = torch.randperm(count * columns, device=device)
         table = torch.empty_like(order)
         table[order] = torch.arange(count * columns, device=device)
         pages = [x.view(count * columns, b.page, b.kv_heads, -1)[order] for x in caches]
-        keys, values, *pages = (t for x in (caches, pages) for t in (x[0], x[0][..., : b.dv] if b.latent else x[1]))
         lengths = torch.tensor(b.lengths, dtype=torch.int32, device=device)
         query, table = new(count, 1, b.heads, b.size), table.view(count, columns).int()
-        return query, *pages, lengths - b.appended, table, keys, values
+        if b.latent:
+            caches, pages = ([x[0], x[0][..., : b.dv]] for x in (caches, pages))
+        return query, *pages, lengths - b.appended, table, *caches
 
     def ours(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor, *contiguous: Tensor) -> Tensor:
         return torch.ops.xgemm.attention_with_cache(q, k, v, lengths, block_table=table)
@@ -168,9 +169,18 @@ def cache_case(b: Batch, dtype: torch.dtype, group: str) -> Case:
     def ours_contiguous(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor, *contiguous: Tensor) -> Tensor:
         return torch.ops.xgemm.attention_with_cache(q, *contiguous, lengths)
 
-    def dense(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor, *contiguous: Tensor) -> Tensor:
+    def dense(
+        attention: Callable[..., Tensor],
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        lengths: Tensor,
+        table: Tensor,
+        *contiguous: Tensor,
+    ) -> Tensor:
+        """Of equally long sequences."""
         keys, values = (x[:, : b.longest].transpose(1, 2) for x in contiguous)
-        return torch.ops.xgemm.attention(q.transpose(1, 2), keys, values, enable_gqa=True).transpose(1, 2)
+        return attention(q.transpose(1, 2), keys, values, enable_gqa=b.heads != b.kv_heads).transpose(1, 2)
 
     def new_rows(contiguous: tuple[Tensor, ...]) -> list[Tensor]:
         """The last row of each sequence, all of which are equally long: written again, they change no result."""
@@ -199,19 +209,13 @@ def cache_case(b: Batch, dtype: torch.dtype, group: str) -> Case:
     else:
         contenders = [Contender("xgemm", ours), Contender("xgemm_contiguous", ours_contiguous)]
         if b.latent:  # no peer has such heads
-            contenders.append(Contender("xgemm_attention", dense))
+            contenders.append(Contender("xgemm_attention", partial(dense, torch.ops.xgemm.attention)))
         elif peer() and dtype == BF16:
             contenders += [Contender("fa3_contiguous", theirs), Contender("fa3", theirs_paged)]
     if len(set(b.lengths)) == 1 and not b.appended and not b.latent:
-
-        def cudnn(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor, *contiguous: Tensor) -> Tensor:
-            keys, values = (x[:, : b.longest].transpose(1, 2) for x in contiguous)
-            grouped = b.heads != b.kv_heads
-            return F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, enable_gqa=grouped).transpose(1, 2)
-
-        contenders.append(
-            Contender("sdpa_cudnn_contiguous", cudnn, context=partial(backend, SDPBackend.CUDNN_ATTENTION))
-        )
+        cudnn = partial(dense, F.scaled_dot_product_attention)
+        context = partial(backend, SDPBackend.CUDNN_ATTENTION)
+        contenders.append(Contender("sdpa_cudnn_contiguous", cudnn, context=context))
     keys = sum(b.lengths)
     return Case(
         name=b.name,

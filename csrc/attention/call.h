@@ -91,6 +91,24 @@ ScalarType accumulator(ScalarType dtype);
 /// Uninitialised outputs: (batch..., Sq, Dv), laid out as heads_beside says, and, if wanted, contiguous (batch..., Sq).
 Result empty_result(const Call& call, bool want_lse);
 
+/// A Call or SequenceCall by `attend(call, want_lse)` for kValueColumns columns of the values at a time: each has the same
+/// scores.
+template <class AnyCall, class Attend>
+Result by_value_columns(const AnyCall& whole, bool want_lse, const Attend& attend) {
+  Result r = empty_result(whole, false);
+  for (std::int64_t column = 0; column < whole.dv; column += kValueColumns) {
+    AnyCall call = whole;
+    call.dv = std::min(kValueColumns, whole.dv - column);
+    const Tensor values = torch::stable::narrow(const_cast<Tensor&>(*whole.value.tensor), -1, column, call.dv);
+    call.value = view(whole.query.op, whole.value.name, values);
+    Result computed = attend(call, want_lse && column == 0);
+    Tensor columns = torch::stable::narrow(r.output, -1, column, call.dv);
+    torch::stable::copy_(columns, computed.output);
+    if (computed.lse) r.lse = std::move(computed.lse);
+  }
+  return r;
+}
+
 /// One number for each of query, key, value, mask and sinks.
 inline constexpr std::size_t kOperands = 5;
 using PerOperand = std::array<std::int64_t, kOperands>;

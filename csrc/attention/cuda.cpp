@@ -204,22 +204,6 @@ std::optional<Result> by_aligned_copies(const Call& a, bool want_lse) {
   return r;
 }
 
-/// The call for kValueColumns columns of the values at a time: each has the same scores.
-Result by_value_columns(const Call& a, bool want_lse) {
-  Result r = empty_result(a, false);
-  for (std::int64_t column = 0; column < a.dv; column += kValueColumns) {
-    Call b = a;
-    b.dv = std::min(kValueColumns, a.dv - column);
-    const Tensor values = torch::stable::narrow(const_cast<Tensor&>(*a.value.tensor), -1, column, b.dv);
-    b.value = view(a.query.op, a.value.name, values);
-    Result part = attention_cuda(b, want_lse && column == 0);
-    Tensor columns = torch::stable::narrow(r.output, -1, column, b.dv);
-    torch::stable::copy_(columns, part.output);
-    if (part.lse) r.lse = std::move(part.lse);
-  }
-  return r;
-}
-
 /// Nothing if the kernel for values of more than 256 columns does not take the call.
 std::optional<Result> by_wide_kernel(const Call& a, bool want_lse) {
   const CudaScope scope(a.query);
@@ -248,7 +232,7 @@ std::optional<Result> by_wide_kernel(const Call& a, bool want_lse) {
 Result attention_cuda(const Call& a, bool want_lse) {
   if (a.dv > kValueColumns) {
     if (std::optional<Result> r = by_wide_kernel(a, want_lse)) return *r;
-    return by_value_columns(a, want_lse);
+    return by_value_columns(a, want_lse, attention_cuda);
   }
   const CudaScope scope(a.query);
   const Families families(scope.properties(), a.query.op);

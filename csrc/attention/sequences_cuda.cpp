@@ -143,7 +143,7 @@ void launch_on_cuda_cores(const CudaScope& scope, const Arguments& a, const Sequ
   launch_simt(plan, simt_arguments(a, s), memory ? memory->data_ptr() : nullptr, scope.stream());
 }
 
-/// The call without its append; nothing if its values have more columns than the kernels that could take it.
+/// The call without its append; nothing if only kernels are left that take fewer columns of values.
 std::optional<Result> attend(const SequenceCall& c, const Sequences& s, bool want_lse, const CudaScope& scope,
                              const Families& families, std::int64_t item) {
   Result r = empty_result(c, want_lse);
@@ -167,18 +167,8 @@ Result sequences_cuda(const SequenceCall& c, bool want_lse) {
   if (c.new_key && c.sequences * s.appended > 0) append(c, s, item, scope.stream()), scope.check_launch();
   if (c.sequences * c.max_q * c.heads == 0 || (c.dv == 0 && !want_lse)) return empty_result(c, want_lse);
   if (std::optional<Result> r = attend(c, s, want_lse, scope, families, item)) return *r;
-  Result r = empty_result(c, false);
-  for (std::int64_t column = 0; column < c.dv; column += kValueColumns) {  // each part has the same scores
-    SequenceCall part = c;
-    part.dv = std::min(kValueColumns, c.dv - column);
-    const Tensor values = torch::stable::narrow(const_cast<Tensor&>(*c.value.tensor), -1, column, part.dv);
-    part.value = view(c.query.op, c.value.name, values);
-    Result of_part = *attend(part, s, want_lse && column == 0, scope, families, item);
-    Tensor columns = torch::stable::narrow(r.output, -1, column, part.dv);
-    torch::stable::copy_(columns, of_part.output);
-    if (of_part.lse) r.lse = std::move(of_part.lse);
-  }
-  return r;
+  return by_value_columns(
+      c, want_lse, [&](const SequenceCall& call, bool with_lse) { return *attend(call, s, with_lse, scope, families, item); });
 }
 
 }  // namespace xgemm::attention

@@ -51,7 +51,7 @@ struct Roofline {
   /// Microseconds with `split` tiles of keys a split.
   double us(std::int64_t split) const {
     const std::int64_t items = tiles * ceil_div(key_tiles, split), rest = items % slots;
-    // Of few rows, two items on one SM take twice as long as one, while others idle; one of narrow heads has less in flight.
+    // The last round of few rows: two items take an SM twice as long as one. An item of narrow heads has fewer bytes in flight.
     const double alone = few ? static_cast<double>(tile.head_size + tile.value_size) / static_cast<double>(p.d + p.dv) : 1,
                  of_sm = few ? static_cast<double>(ceil_div(rest, p.sm_count)) : 1,
                  last = rest == 0 ? 0 : std::max({alone, of_sm, static_cast<double>(rest) / busy}),

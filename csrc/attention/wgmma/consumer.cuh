@@ -124,9 +124,9 @@ struct Consumer {
     softmax.exponentiate_half(scores, g.scale_log2);
   }
   /// Scores become weights, and O is rescaled: row 0 first, whose exponentials (8 cycles each of a warp) hide row 1's maximum, as
-  /// row 1's hide the conversion of weights and O's rescaling. ptxas interleaves them only without a branch in between. So a base
-  /// that is far shows at the end: the scores, which have stayed, are then exponentiated once more. `values_read`: waits for O +=
-  /// P V.
+  /// row 1's hide the conversion of weights and O's rescaling. ptxas interleaves them only without a branch in between. So far
+  /// bases (kNearBase) are found at the end, and all scores, which are still there, exponentiated again. `values_read`: waits
+  /// for O += P V.
   template <class ValuesRead>
   __device__ __forceinline__ void soften_by_rows(const ValuesRead& values_read) {
     float base[2], sums[2][2] = {}, row[kKeys / 4];
@@ -274,13 +274,12 @@ struct Consumer {
   __device__ __forceinline__ void run_overlapped(Walk& walk, Mask& mask) {
     if (!walk.valid()) return;
     bool keys_ready, values_ready;  // of the next step: a test takes 40 cycles, which the softmax hides
-    const auto soften_scores = [&](auto test, const PipelineState<kTile.stages>& values) {
+    const auto finish_scores = [&](auto test, const PipelineState<kTile.stages>& values) {
       release_keys();
       mask_scores<test.value>(walk, mask);
       advance_masked(walk, mask);
       keys_ready = shared.key_slots.ready(key);
       values_ready = shared.value_slots.ready(values);
-      if constexpr (!kKeepsScores) soften();
     };
     wait_keys();
     turns.wait();
@@ -290,8 +289,8 @@ struct Consumer {
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(scores);
     if constexpr (kMasking == Masking::sequences) clear_values(walk.n);
-    soften_scores(std::true_type{}, value);
-    if constexpr (kKeepsScores) soften();
+    finish_scores(std::true_type{}, value);
+    soften();
     convert_weights();
     advance_unmasked(walk);
     walk_on(walk, [&](auto test) {
@@ -306,7 +305,7 @@ struct Consumer {
       ptx::wgmma_pin(scores);
       PipelineState<kTile.stages> values = value;
       values.advance();
-      soften_scores(test, values);
+      finish_scores(test, values);
       const auto values_read = [&] {
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(outputs);
@@ -315,6 +314,7 @@ struct Consumer {
       if constexpr (kKeepsScores) {
         soften_by_rows(values_read);
       } else {
+        soften();
         ptx::stay_behind(softmax.sum[0] + softmax.sum[1]);
         values_read();
         softmax.rescale(outputs);

@@ -10,8 +10,8 @@
 //              exchange their maxima first, so that both have the same.)
 //   Slots      two of 64 keys, in three parts: the left and the right 256 columns, each read last by one side, and 64 more, in
 //              whose place a side leaves its weights for the other. kLatent: a slot of keys for each side, 128 a step. Else one
-//              of keys and one of values, 64 a step: either is loaded while the other is used. A box of TMA has as many rows as
-//              fit both a slot and a page.
+//              of keys and one of values, 64 a step: either is loaded while the other is used. A box of TMA has the largest power
+//              of two of rows, at most 64, that divides a page.
 //   Order      as kernel.cuh's; a step's maximum is that of all its keys. A side adds its own keys' values first.
 //   Floor      keys (and values) through memory once for all rows, and through L2 once for 64; 2 Sq Sk (D + Dv) flop at 4096 a
 //              cycle and SM. Shared memory is read for as long as the tensor cores compute scores.
