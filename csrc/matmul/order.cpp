@@ -54,7 +54,7 @@ std::int64_t invariant_splits(std::int64_t n, std::int64_t k) {
 
 int dot_warps(std::int64_t lines, std::int64_t k) {
   int warps = 1;
-  while (warps < kDotMaxWarps && lines * warps < 2112 && k >= 512 * warps) warps *= 2;
+  while (warps < kDotMaxWarps && ((lines * warps < 2112 && k >= 512 * warps) || k > 8192 * warps)) warps *= 2;
   return warps;
 }
 

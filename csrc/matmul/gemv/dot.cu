@@ -43,6 +43,9 @@ namespace dot {
 /// sums.
 inline constexpr std::int64_t kExact = 768, kJoins = 2048;
 
+/// Products that a lane adds one after another, before their sum joins the lane's own: as many as SGEMM's threads or fewer.
+inline constexpr int kChain = 32;
+
 /// How a quad is loaded: one aligned access (whole quads only); elements a group's lanes apart, one at a time (any strides).
 enum class Loads { vectors, strided };
 
@@ -54,6 +57,10 @@ template <int kX, int kLines, Loads kLoads>
 inline constexpr int kAhead = kLoads == Loads::strided && kX > 1 ? 4 / kLines
                               : kX != 2 && kLines == 2           ? 2
                                                                  : 4;
+
+/// The branch for a first quad costs registers and time with several lines of x; elsewhere its kernel does for any longer K.
+template <int kX, Loads kLoads, bool kStaged>
+inline constexpr bool kAnyK = kX == 1 || (kLoads == Loads::vectors && kStaged);
 
 /// One line of an operand along k. kWhole: all elements of the quad are in bounds.
 template <Loads kLoads>
@@ -119,12 +126,11 @@ __device__ __forceinline__ Compensated total(const float (&sums)[kSums], float o
   }
   return own;
 }
-/// A warp's, without the rounding errors of these additions.
+/// The same without the rounding errors of these additions.
 template <int kSums>
-__device__ __forceinline__ Compensated plain_warp_sum(const float (&sums)[kSums], float off) {
-  float own = sums[0];
-  if constexpr (kSums == 4) own = plus(plus(sums[0], sums[1]), plus(sums[2], sums[3]));
-  return {warp_reduce(own, [](float a, float b) { return plus(a, b); }), off};
+__device__ __forceinline__ float plain_total(const float (&sums)[kSums]) {
+  if constexpr (kSums == 4) return plus(plus(sums[0], sums[1]), plus(sums[2], sums[3]));
+  return sums[0];
 }
 
 }  // namespace dot
@@ -179,7 +185,7 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
   }
   constexpr bool kStrided = kLoads == dot::Loads::strided;
   constexpr int kSums = kStrided ? 1 : 4;
-  float sums[kLines][kX][kSums] = {}, off[kLines][kX] = {};
+  float sums[kLines][kX][kSums] = {}, off[kLines][kX] = {}, longer[kLines][kX] = {};
   const int turn = 4 * lanes,  // of k, in a strided quad of all lanes
       quads = kStrided ? static_cast<int>((p.k + turn - 1) / turn * lanes) : static_cast<int>((p.k + 3) / 4);
   const int step = lanes * args.warps, own_first = part * lanes + own_lane;
@@ -228,11 +234,26 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
         }
     }
   };
-  int quad = own_first;
+  constexpr bool kLong = kExact == dot::Exact::none || (kExact == dot::Exact::first && dot::kAnyK<kX, kLoads, kStaged>);
+  constexpr int kTurns = dot::kChain * kSums / (4 * kAhead);  // of a chain of products
+  int quad = own_first, turns = kTurns;
+  const auto advance = [&] {
+    quad += kAhead * step;
+    if (!kLong || --turns > 0) return;
+    turns = kTurns;
+#pragma unroll
+    for (int r = 0; r < kLines; ++r)
+#pragma unroll
+      for (int j = 0; j < kX; ++j) {
+        longer[r][j] = plus(longer[r][j], dot::plain_total(sums[r][j]));
+#pragma unroll
+        for (float& sum : sums[r][j]) sum = 0;
+      }
+  };
   if constexpr (kStrided)
-    for (; std::int64_t{4} * (quad - own_lane + (kAhead - 1) * step) + turn <= p.k; quad += kAhead * step)
+    for (; std::int64_t{4} * (quad - own_lane + (kAhead - 1) * step) + turn <= p.k; advance())
       add.template operator()<true>(quad);
-  for (; quad < quads; quad += kAhead * step) add.template operator()<false>(quad);
+  for (; quad < quads; advance()) add.template operator()<false>(quad);
 
   const auto store = [&](const Compensated& total, int j, std::int64_t line) {
     const Epilogue<float, float> epilogue = batch ? make_epilogue<float, float>(p, batch) : make_epilogue_at<float, float>(p);
@@ -259,7 +280,15 @@ __global__ void __launch_bounds__(32 * kDotMaxWarps, 1) dot_kernel(const __grid_
   for (int j = 0; j < kX; ++j)
 #pragma unroll
     for (int r = 0; r < kLines; ++r) {
-      const Compensated own = joins ? warp_sum(dot::total(sums[r][j], off[r][j])) : dot::plain_warp_sum(sums[r][j], off[r][j]);
+      Compensated own{};
+      if (joins) {
+        own = dot::total(sums[r][j], off[r][j]);
+        own.add({longer[r][j], 0});
+        own = warp_sum(own);
+      } else {
+        own.sum = plus(longer[r][j], dot::plain_total(sums[r][j]));
+        own.sum = warp_reduce(own.sum, [](float a, float b) { return plus(a, b); });
+      }
       if (lane == 0) of_warps[warp][j][r] = own;
     }
   __syncthreads();
@@ -306,9 +335,7 @@ void launch(const Problem& p, cudaStream_t stream) {
 template <int kX, int kLines, dot::Loads kLoads, bool kStaged>
 void launch(const Problem& p, cudaStream_t stream) {
   using enum dot::Exact;
-  // The branch for a first quad costs registers and time with several lines of x; elsewhere one instance does for any K.
-  constexpr bool kBranch = kX == 1 || (kLoads == dot::Loads::vectors && kStaged);
-  constexpr dot::Exact kLong = kBranch ? first : none;
+  constexpr dot::Exact kLong = dot::kAnyK<kX, kLoads, kStaged> ? first : none;
   p.k <= kDotShort    ? launch<kX, kLines, kLoads, all, kStaged>(p, stream)
   : p.k < dot::kExact ? launch<kX, kLines, kLoads, first, kStaged>(p, stream)
                       : launch<kX, kLines, kLoads, kLong, kStaged>(p, stream);
