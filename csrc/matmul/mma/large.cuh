@@ -4,10 +4,11 @@
 //
 //   Operands  contiguous along k or along their lines each, rows at multiples of 16 bytes (tensor_operand.h); any sizes.
 //   Load      cp.async of 16 bytes to swizzled shared memory: a ring of three k-blocks or more.
-//   Loop      the fragments of the next 16 k are read while these multiply (two parts: registers are scarce, and 12 products hide
-//             the reads); a block's slot is filled while the next one is multiplied.
-//   Order     16 k at a time into one accumulator, the bits of mma/kernel.cuh; splits are added in order. Two parts: the products
-//             of 16 k, the small ones first, are summed by the tensor core and added in fp32, since it rounds toward zero.
+//   Loop      the fragments of the next 16 k are read while these multiply (two parts: registers are scarce, so B's of the next 16
+//             columns); a block's slot is filled while the next one is multiplied.
+//   Order     16 k at a time into one accumulator, the bits of mma/kernel.cuh; splits are added in order. Two parts: products of
+//             16 k of the large parts are added in fp32, since the tensor core rounds toward zero; those with a small part have
+//             an accumulator of their own, which is added last.
 //
 // Floors: 2 M N K flop (two parts: three times) at the device's rate (plan/machine.h); shared memory delivers 128 bytes a cycle:
 // a warp's 64 x 64 x 16 products read 4 KB and take 128 (A100) or 100 cycles of its SM's quarter.
@@ -118,75 +119,105 @@ __device__ __forceinline__ void each_step(const F& f) {
   }(std::make_integer_sequence<int, kSteps>{});
 }
 
-/// A warp's products.
+/// A warp's products. One part: fragments of 16 k are read a step ahead.
 template <class T, class Shape>
 struct LargeMultiplier {
-  static constexpr int kHigh = Shape::kRows / 16, kWide = Shape::kColumns / 16, kParts = Shape::kParts;
-  static constexpr bool kAhead = kParts == 1 || kHigh * kWide <= 4;  // else registers are scarce, and 12 products hide reads
+  static constexpr int kHigh = Shape::kRows / 16, kWide = Shape::kColumns / 16, kLast = Shape::kSteps - 1;
   const typename Shape::ReaderA reader_a;
   const typename Shape::ReaderB reader_b;
   typename Shape::Sums sums = {};
-  std::uint32_t a[kAhead ? 2 : 1][kParts][kHigh][4], b[kAhead ? 2 : 1][kParts][kWide][4];  // fragments of 16 k, and of the next
+  std::uint32_t a[2][kHigh][4], b[2][kWide][4];
   __device__ __forceinline__ LargeMultiplier(int row, int column, int lane) : reader_a(row, lane), reader_b(column, lane) {}
 
   __device__ __forceinline__ void read(const unsigned char* slot, int step, int to) {
 #pragma unroll
-    for (int p = 0; p < kParts; ++p) {
+    for (int i = 0; i < kHigh; ++i) reader_a.read(a[to][i], slot, i, step);
 #pragma unroll
-      for (int i = 0; i < kHigh; ++i) reader_a.read(a[to][p][i], slot + p * Shape::A::kBytes, i, step);
+    for (int j = 0; j < kWide; ++j) reader_b.read(b[to][j], slot + Shape::A::kBytes, j, step);
+  }
+  /// The first block has landed.
+  __device__ __forceinline__ void begin(const unsigned char* slot) { read(slot, 0, 0); }
+  /// Multiplies a block whose first fragments have been read. copy<step>(), of all steps but the last, copies a part of a later
+  /// one. done() says that the block's last fragments are read; next() waits until all threads have said so and the next block has
+  /// landed, and returns its slot, or null.
+  template <class Copy, class Done, class Next>
+  __device__ __forceinline__ void block(const unsigned char* slot, const Copy& copy, const Done& done, const Next& next) {
+    each_step<Shape::kSteps>([&]<int kStep>() {
+      if constexpr (kStep < kLast) {
+        read(slot, kStep + 1, (kStep + 1) % 2);
+        copy.template operator()<kStep>();
+        if constexpr (kStep + 1 == kLast) done();
+      } else if (const unsigned char* const after = next()) {
+        read(after, 0, 0);
+      }
 #pragma unroll
-      for (int j = 0; j < kWide; ++j)
-        reader_b.read(b[to][p][j], slot + kParts * Shape::A::kBytes + p * Shape::B::kBytes, j, step);
+      for (int i = 0; i < kHigh; ++i)
+#pragma unroll
+        for (int j = 0; j < 2 * kWide; ++j) {
+          const std::uint32_t(&columns)[4] = b[kStep % 2][j / 2];
+          ptx::mma<T>(sums[i][j], a[kStep % 2][i], columns[j % 2 * 2], columns[j % 2 * 2 + 1]);
+        }
+    });
+  }
+  __device__ __forceinline__ void finish() {}
+};
+
+/// The same of two parts, the large one first.
+template <class T, class Shape>
+struct LargeMultiplierOfParts {
+  static constexpr int kHigh = Shape::kRows / 16, kWide = Shape::kColumns / 16, kLast = Shape::kSteps - 1;
+  static_assert(kWide > 1);
+  const typename Shape::ReaderA reader_a;
+  const typename Shape::ReaderB reader_b;
+  typename Shape::Sums sums = {}, small = {};  // `small`: in units of kLowUnit
+  __device__ __forceinline__ LargeMultiplierOfParts(int row, int column, int lane)
+      : reader_a(row, lane), reader_b(column, lane) {}
+
+  __device__ __forceinline__ void begin(const unsigned char*) {}
+  template <class Copy, class Done, class Next>
+  __device__ __forceinline__ void block(const unsigned char* slot, const Copy& copy, const Done& done, const Next& next) {
+    std::uint32_t a[2][kHigh][4], b[2][2][4];  // [part]; 16 columns of B, and the next
+    each_step<kLast>(copy);
+#pragma unroll 1
+    for (int step = 0; step <= kLast; ++step) {
+      const auto read_columns = [&](int j) {
+#pragma unroll
+        for (int p = 0; p < 2; ++p) reader_b.read(b[j % 2][p], slot + 2 * Shape::A::kBytes + p * Shape::B::kBytes, j, step);
+      };
+#pragma unroll
+      for (int p = 0; p < 2; ++p)
+#pragma unroll
+        for (int i = 0; i < kHigh; ++i) reader_a.read(a[p][i], slot + p * Shape::A::kBytes, i, step);
+      read_columns(0);
+#pragma unroll
+      for (int j = 0; j < kWide; ++j) {
+        if (j + 1 < kWide) read_columns(j + 1);
+        if (step == kLast && j + 2 == kWide) done();
+#pragma unroll
+        for (int i = 0; i < kHigh; ++i)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const int column = 2 * j + h;
+            const auto add = [&](float(&to)[4], int part_a, int part_b) {
+              ptx::mma<T>(to, a[part_a][i], b[j % 2][part_b][h * 2], b[j % 2][part_b][h * 2 + 1]);
+            };
+            add(small[i][column], 1, 0), add(small[i][column], 0, 1);
+            float sum[4] = {};
+            add(sum, 0, 0);
+#pragma unroll
+            for (int c = 0; c < 4; ++c) sums[i][column][c] += sum[c];
+          }
+      }
     }
+    next();
   }
-  __device__ __forceinline__ void add(float (&to)[4], int from, int part_a, int part_b, int i, int j) const {
-    const std::uint32_t(&columns)[4] = b[from][part_b][j / 2];
-    ptx::mma<T>(to, a[from][part_a][i], columns[j % 2 * 2], columns[j % 2 * 2 + 1]);
-  }
-  __device__ __forceinline__ void multiply(int from) {
+  __device__ __forceinline__ void finish() {
 #pragma unroll
     for (int i = 0; i < kHigh; ++i)
 #pragma unroll
-      for (int j = 0; j < 2 * kWide; ++j) {
-        if constexpr (kParts == 1) {
-          add(sums[i][j], from, 0, 0, i, j);
-        } else {
-          float sum[4] = {};
-          add(sum, from, 1, 0, i, j), add(sum, from, 0, 1, i, j);
+      for (int j = 0; j < 2 * kWide; ++j)
 #pragma unroll
-          for (float& x : sum) x *= kLowUnit;
-          add(sum, from, 0, 0, i, j);
-#pragma unroll
-          for (int c = 0; c < 4; ++c) sums[i][j][c] += sum[c];
-        }
-      }
-  }
-  /// Multiplies a block whose first fragments have been read (two parts: which has landed). copy<step>(), of all steps but the
-  /// last, copies a part of a later one. done() says that the block's last fragments are read; next() waits until all threads
-  /// have said so and the next block has landed, and returns its slot, or null.
-  template <class Copy, class Done, class Next>
-  __device__ __forceinline__ void block(const unsigned char* slot, const Copy& copy, const Done& done, const Next& next) {
-    constexpr int kLast = Shape::kSteps - 1;
-    if constexpr (kAhead) {
-      each_step<Shape::kSteps>([&]<int kStep>() {
-        if constexpr (kStep < kLast) {
-          read(slot, kStep + 1, (kStep + 1) % 2);
-          copy.template operator()<kStep>();
-          if constexpr (kStep + 1 == kLast) done();
-        } else if (const unsigned char* const after = next()) {
-          read(after, 0, 0);
-        }
-        multiply(kStep % 2);
-      });
-    } else {
-      each_step<kLast>(copy);
-#pragma unroll 2
-      for (int step = 0; step <= kLast; ++step) {
-        read(slot, step, 0);
-        if (step == kLast) done(), next();
-        multiply(0);
-      }
-    }
+        for (int c = 0; c < 4; ++c) sums[i][j][c] = fmaf(small[i][j][c], kLowUnit, sums[i][j][c]);
   }
 };
 
@@ -226,10 +257,11 @@ __global__ void __launch_bounds__(geometry(kTile).threads(), geometry(kTile).bes
   ptx::grid_release();
 #pragma unroll 1
   for (int i = 0; i < kSlots - 1; ++i) each_step<Shape::kSteps - 1>(copy), copied_all();
-  LargeMultiplier<T, Shape> multiplier(tile.warp_row, tile.warp_column, lane);
+  std::conditional_t<kParts == 2, LargeMultiplierOfParts<T, Shape>, LargeMultiplier<T, Shape>> multiplier(
+      tile.warp_row, tile.warp_column, lane);
   cp_async_wait<kSlots - 2>();
   __syncthreads();
-  if constexpr (multiplier.kAhead) multiplier.read(ring, 0, 0);
+  multiplier.begin(ring);
   unsigned parity = 0;
 #pragma unroll 1
   for (int block = 0; block < blocks; ++block) {
@@ -247,6 +279,7 @@ __global__ void __launch_bounds__(geometry(kTile).threads(), geometry(kTile).bes
   }
   cp_async_wait<0>();
   __syncthreads();  // the sums overwrite the slots
+  multiplier.finish();
   store_large<T, Shape>(g, tile, multiplier.sums, ring + warp * Shape::kStaging);
 }
 
