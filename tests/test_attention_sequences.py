@@ -153,7 +153,7 @@ def test_by_wgmma(attend_wgmma: Attend) -> None:
         )  # fmt: skip
         cases.append(Case(i, d=d, dv=dv, max_k=max_k, **chosen))
     served = {result.split(":")[0].split()[1] for result in attend_wgmma(cases) if "wgmma" in result}
-    assert served == {"1", "5", "6", "9"}
+    assert served == {"1", "6", "7", "10"}
 
 
 def test_wide_heads(attend_wide: Attend) -> None:

@@ -38,7 +38,7 @@ def test_every_instantiation(attend: Attend) -> None:
         ),
     ]
     results = attend(cases)
-    assert {result.split()[1] for result in results} == {str(i) for i in range(13)}
+    assert {result.split()[1] for result in results} == {str(i) for i in range(14)}
     assert {result.split()[1] for result in results if BY_TMA in result} == {"2", "3", "4", "5", "9"}
 
 

@@ -117,22 +117,21 @@ std::optional<Plan> plan_of(const Problem& p, const Tile& tile) {
   return plan;
 }
 
-/// A CTA's rows, weighted by their time and under a causal limit by their keys. Items of one length end together, those of
-/// several lengths fill the GPU, as the longest come first. Of less than two rounds, half of the second's free slots stay idle.
+/// A CTA's rows, weighted by their time and under a causal limit by their keys. Items of one length end together; those of
+/// several lengths fill the GPU, as the longest, which takes twice the mean time, comes first.
 double work(const Problem& p, const Plan& plan) {
   const Tile& tile = plan.info();
   const double items = static_cast<double>(plan.items()) / plan.ctas, row = tile.rows() * tile.row,
                keys = static_cast<double>(p.sk) / static_cast<double>(plan.splits);
-  if (!p.causal) return std::ceil(items) * row * keys;
-  return (items > 1 && items < 2 ? (items + 2) / 2 : items) * row * (keys + tile.rows());
+  return p.causal ? std::max(items, 2.) * row * (keys + tile.rows()) : std::ceil(items) * row * keys;
 }
 
-/// Tiles of different keys, of which only one may need splits, are compared by predicted times.
+/// Without a causal limit, tiles of different keys, of which only one may need splits, are compared by predicted times.
 bool is_faster(const Problem& p, const Plan& a, const Plan& b) {
   const auto us = [&](const Plan& x) {
     return x.info().row * Roofline{p, x.info(), x.tiles, x.partial_rows, x.row_tiles}.us(x.split_tiles);
   };
-  return a.info().keys == b.info().keys ? work(p, a) < work(p, b) : us(a) < us(b);
+  return p.causal || a.info().keys == b.info().keys ? work(p, a) < work(p, b) : us(a) < us(b);
 }
 
 }  // namespace

@@ -13,8 +13,9 @@ namespace xgemm::attention {
 __device__ __forceinline__ int item_count(const TileArguments& g) { return g.items; }
 __device__ __forceinline__ int merged_tiles(const TileArguments& g) { return g.items / static_cast<int>(g.splits.divisor); }
 
-/// The producer's side: fetches the next item, long before it is needed. Called by a whole warp; returns `items` or more if
-/// there is none. The last request resets the counter to zero.
+/// The producer's side: fetches the next item, after all loads of this one: earlier, it would wait for this CTA's long item while
+/// other CTAs have none left. Called by a whole warp; returns `items` or more if there is none. The last request resets the
+/// counter to zero.
 __device__ __forceinline__ int fetch_item(const TileArguments& g, int items) {
   if (g.next_item == nullptr) return items;
   unsigned taken = 0;

@@ -108,7 +108,7 @@ struct Consumer {
   __device__ __forceinline__ void release_keys() { release(shared.key_slots, key); }
   __device__ __forceinline__ void release_values() { release(shared.value_slots, value); }
 
-  /// The item that the producer has announced; it fetched it long before.
+  /// The item that the producer has announced.
   __device__ __forceinline__ int next_item() {
     shared.item_slots.wait(told);
     const int next = shared.items[told.slot];
