@@ -15,9 +15,9 @@ inline constexpr std::array kWgmmaTiles = {
     Tile{.head_size = 64, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 3, .serving = Serving::unmasked, .row = 1.14},
     Tile{.head_size = 64, .consumers = 3, .keys = 128, .query_slots = 2, .stages = 2, .additive = false, .sequences = true},
     Tile{.head_size = 64, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 3, .others = false},  // 2
-    Tile{.head_size = 96, .consumers = 2, .keys = 128, .query_slots = 1, .stages = 2, .row = 1.15},      // 3
+    Tile{.head_size = 96, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 2, .row = 1.1},       // 3
     // 4, 5: three warpgroups read keys and values less often
-    Tile{.head_size = 96, .consumers = 3, .keys = 96, .query_slots = 1, .stages = 2, .serving = Serving::unmasked},
+    Tile{.head_size = 96, .consumers = 3, .keys = 96, .query_slots = 2, .stages = 2, .serving = Serving::unmasked},
     Tile{.head_size = 128, .consumers = 3, .keys = 80, .query_slots = 2, .stages = 2, .serving = Serving::long_full},
     Tile{.head_size = 128, .consumers = 2, .keys = 128, .query_slots = 2, .stages = 2, .sequences = true, .row = 1.1},  // 6
     Tile{.head_size = 192,
