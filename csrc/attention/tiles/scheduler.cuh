@@ -130,20 +130,24 @@ template <int kKeys, Masking kMasking>
 struct KeyWalk {
   int n;            ///< the current tile
   int begin;        ///< lower bound of the walk
-  int inner, edge;  ///< of tiles [inner, edge) every row sees every key
+  int inner, edge;  ///< of tiles [inner, edge) each of some rows sees every key
+  int hidden;       ///< none of them sees a key of the tiles from here on
   // With a mask: which of the 32 tiles from `window` on are left, and which of these are kMixed.
   int window;
   unsigned present, mixed;
   const unsigned char* classes;
 
+  /// `from`, `rows`: of the tile, those that `inner`, `edge` and `hidden` are about.
   template <class Tile>
-  __device__ __forceinline__ KeyWalk(const TileArguments& g, const Tile& tile) {
+  __device__ __forceinline__ KeyWalk(const TileArguments& g, const Tile& tile, int from, int rows) {
     const auto& bounds = tile.bounds(g);
-    const int first = position_of(g, bounds, tile.row), last = position_of(g, bounds, tile.row + g.tile_rows - 1);
-    begin = keys_begin(bounds, first) / kKeys;
-    inner = (keys_begin(bounds, last) + kKeys - 1) / kKeys;
-    edge = keys_end(bounds, first) / kKeys;
-    int end = (keys_end(bounds, last) + kKeys - 1) / kKeys;
+    const auto position = [&](int row) { return position_of(g, bounds, tile.row + min(row, g.tile_rows - 1)); };
+    const auto end_of = [&](int row) { return (keys_end(bounds, position(row)) + kKeys - 1) / kKeys; };
+    begin = keys_begin(bounds, position(0)) / kKeys;
+    inner = (keys_begin(bounds, position(from + rows - 1)) + kKeys - 1) / kKeys;
+    edge = keys_end(bounds, position(from)) / kKeys;
+    hidden = end_of(from + rows - 1);
+    int end = end_of(g.tile_rows - 1);
     tile.narrow(g, begin, end);
     n = end - 1;
     if constexpr (has_mask(kMasking)) {
@@ -153,6 +157,8 @@ struct KeyWalk {
       next();
     }
   }
+  template <class Tile>
+  __device__ __forceinline__ KeyWalk(const TileArguments& g, const Tile& tile) : KeyWalk(g, tile, 0, g.tile_rows) {}
   static __device__ __forceinline__ std::int64_t mask_tile(const TileArguments& g, const RowTile& tile) {
     const auto& steps = g.mask.steps;
     return static_cast<std::int64_t>(tile.outer) * steps.outer + tile.inner * steps.inner + tile.head * steps.head +

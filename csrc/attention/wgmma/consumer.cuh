@@ -51,6 +51,9 @@ struct Consumer {
   /// Three warpgroups have no registers for an additive one.
   static constexpr bool kMaskAhead = kMasking == Masking::boolean || (kMasking == Masking::additive && kTile.consumers < 3);
 
+  /// Under a causal limit, may a tile of keys be hidden from all rows of a warpgroup, but not from the others'?
+  static constexpr bool kMayBeHidden = kTile.consumers > 1 && kTile.rows() > kTile.keys && !has_mask(kMasking);
+
   /// Are there registers for weights of a row beside its scores (soften_by_rows)?
   static constexpr bool kKeepsScores = kTile.consumers == 2 && kTile.value_size <= 128 && !has_mask(kMasking);
 
@@ -271,8 +274,22 @@ struct Consumer {
     });
   }
 
+  /// The first tiles, if no row of this warpgroup sees their keys. Others do, so it takes part in the turns.
+  __device__ __forceinline__ void skip_hidden(Walk& walk) {
+#pragma unroll 1
+    for (; walk.valid() && walk.n >= walk.hidden; walk.next()) {
+      wait_keys(), wait_values();
+      turns.wait(), turns.pass();
+      release_keys(), release_values();
+    }
+  }
+
   __device__ __forceinline__ void run_overlapped(Walk& walk, Mask& mask) {
     if (!walk.valid()) return;
+    if constexpr (kMayBeHidden) {
+      skip_hidden(walk);
+      if (!walk.valid()) return turns.wait(), turns.pass();
+    }
     bool keys_ready, values_ready;  // of the next step: a test takes 40 cycles, which the softmax hides
     const auto finish_scores = [&](auto test, const PipelineState<kTile.stages>& values) {
       release_keys();
@@ -344,7 +361,7 @@ struct Consumer {
       const TileOf<kMasking> tile(g, item);
       const auto& bounds = tile.bounds(g);
       if constexpr (kMasking == Masking::sequences) last_keys = bounds.sk;
-      Walk walk(g, tile);
+      Walk walk(g, tile, kMayBeHidden ? 64 * warpgroup : 0, kMayBeHidden ? 64 : g.tile_rows);
       const int rows[2] = {tile.row + row_in_tile, tile.row + row_in_tile + 8};
       Mask mask(g, tile, rows, S::kRows);
       limits = RowLimits(g, bounds, rows[0]);
