@@ -92,38 +92,50 @@ struct SplitBlock {
   Vector<float, 4> x[kCount][kVectors];
 
   __device__ __forceinline__ int column(int v) const { return 4 * lane + 128 * v; }
+  __device__ __forceinline__ bool exists(int i, int v) const { return first + i * kStep < rows && column(v) < g.columns; }
 
   __device__ __forceinline__ SplitBlock(const SplitOperand& operand, int index) : g(operand) {
     batch = g.blocks.divide(index), block = index - batch * static_cast<int>(g.blocks.divisor);
     rows = min(g.rows - block * kRows, kRows);
     const int outer = g.batches.divide(batch), inner = batch - outer * static_cast<int>(g.batches.divisor);
     const float* const from = g.data + outer * g.outer + inner * g.inner;
-    if (g.vector && rows == kRows && g.columns == kColumns && g.group.divisor == 1) {  // the usual block, without a test
-      const float* const line = from + (block * kRows + first) * g.row;
+    const auto line = [&](int row) {
+      const int position = g.group.divide(row);
+      return from + position * g.row + (row - position * static_cast<int>(g.group.divisor)) * g.head;
+    };
+    if (g.vector && rows == kRows && g.columns == kColumns && g.group.divisor == 1) {  // the usual block: addresses take time
+      const float* const from_first = line(block * kRows + first);
 #pragma unroll
       for (int i = 0; i < kCount; ++i)
 #pragma unroll
-        for (int v = 0; v < kVectors; ++v) x[i][v] = load_vector<4>(line + i * kStep * g.row + column(v));
+        for (int v = 0; v < kVectors; ++v) x[i][v] = load_vector<4>(from_first + i * kStep * g.row + column(v));
+      return;
+    }
+    if (g.vector) {  // what is out of bounds repeats the last row or columns: a condition would separate the loads
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const float* const of_row = line(block * kRows + min(first + i * kStep, rows - 1));
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) x[i][v] = load_vector<4>(of_row + min(column(v), g.columns - 4));
+      }
+#pragma unroll
+      for (int i = 0; i < kCount; ++i)
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v)
+          if (!exists(i, v)) x[i][v] = {};
       return;
     }
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) x[i][v] = {};
-      const int row = block * kRows + first + i * kStep, position = g.group.divide(row);
-      if (row >= g.rows) continue;
-      const float* const line = from + position * g.row + (row - position * static_cast<int>(g.group.divisor)) * g.head;
+    for (int i = 0; i < kCount; ++i)
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
-        if (g.vector) {
-          if (column(v) < g.columns) x[i][v] = load_vector<4>(line + column(v));
-        } else {
+        x[i][v] = {};
+        if (first + i * kStep >= rows) continue;
+        const float* const of_row = line(block * kRows + first + i * kStep);
 #pragma unroll
-          for (int c = 0; c < 4; ++c)
-            if (column(v) + c < g.columns) x[i][v][c] = line[(column(v) + c) * g.column];
-        }
+        for (int c = 0; c < 4; ++c)
+          if (column(v) + c < g.columns) x[i][v][c] = of_row[(column(v) + c) * g.column];
       }
-    }
   }
 
   __device__ __forceinline__ half* to() const {
@@ -161,9 +173,9 @@ struct SplitBlock {
         for (int c = 0; c < 4; ++c) scaled[v][c] = x[i][v][c] * scale.scale;
         pieces[v] = split_four(scaled[v]);
         store(out, i, v, pieces[v]);
-        ordinary &= column(v) >= g.columns || smallest_of(scaled[v]) >= 32.f;
+        ordinary &= !exists(i, v) || smallest_of(scaled[v]) >= 32.f;
       }
-      unsigned dense = columns;
+      unsigned dense = first + i * kStep < rows ? columns : 2 * columns;
       if (!__all_sync(kFullWarp, ordinary)) {
         unsigned counts = 0;
 #pragma unroll
@@ -223,7 +235,7 @@ struct SplitBlock {
         for (int c = 0; c < 4; ++c) scaled[v][c] = x[i][v][c] * scales[v][c].scale;
         pieces[v] = split_four(scaled[v]);
         store(out, i, v, pieces[v]);
-        ordinary &= smallest_of(scaled[v]) >= may_be_lossy(kParts);
+        ordinary &= !exists(i, v) || smallest_of(scaled[v]) >= may_be_lossy(kParts);
       }
       if (!__all_sync(kFullWarp, ordinary)) {
         unsigned lossy = 0;
