@@ -482,7 +482,8 @@ def worse_than_sgemm(
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(
-    ("kernel", "k"), [*(("dot", k) for k in (1, 16, 64, 256, 1024, 8192, 28672)), *(("gemv", k) for k in (1, 16, 64, 255))]
+    ("kernel", "k"),
+    [*(("dot", k) for k in (1, 16, 64, 256, 1024, 8192, 28672)), *(("gemv", k) for k in (1, 16, 64, 255))],
 )
 def test_few_rows_are_as_good_as_sgemm_on_any_data(kernel: str, k: int) -> None:
     # Each lane of dot rounds its own first product, which shows in sums of one or two products: 1.04 measured at 256.

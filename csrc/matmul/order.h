@@ -31,7 +31,7 @@ std::int64_t invariant_splits(std::int64_t n, std::int64_t k);
 inline constexpr int kDotBlockWarps = 4, kDotMaxWarps = 16;
 
 /// Warps that share a line of dot's large operand, a power of two: enough that all lines' warps fill a large GPU, if each lane
-/// has work. Part of the order of additions.
+/// has work, and that none has more than 8192 of k. Part of the order of additions.
 int dot_warps(std::int64_t lines, std::int64_t k);
 
 /// Up to this K, a line of dot's large operand may have less than a warp: dot_lanes(k) lanes, for a few loads of each.

@@ -8,8 +8,9 @@
 //           from shared memory where it is not along k. If lines of w are unaligned, a lane's "quad" is four elements, a group's
 //           lanes apart, so that a warp's loads of 4 bytes are neighbours.
 //   Order   quad q of k belongs to lane q % lanes of warp q / lanes % warps, which adds its quads' elements i = 0..3 to sum i, in
-//           order of q; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. It depends on N, K and whether w is
-//           aligned; where K is too long for shared memory to hold x (dot_stages), also on whether x is along k and aligned.
+//           order of q, kChain of them at a time; (0 + 1) + (2 + 3), a butterfly over the lanes, the warps in order. It depends
+//           on N, K and whether w is aligned; where K is too long for shared memory to hold x (dot_stages), also on whether x is
+//           along k and aligned.
 //   Error   compensated.cuh: rounding errors of the last additions are kept, for a short K those of the first quad, and for one
 //           in lines of less than a warp those of all.
 //
@@ -43,7 +44,7 @@ namespace dot {
 /// sums.
 inline constexpr std::int64_t kExact = 768, kJoins = 2048;
 
-/// Products that a lane adds one after another, before their sum joins the lane's own: as many as SGEMM's threads or fewer.
+/// Products that a lane adds one after another, before their sum joins the others'.
 inline constexpr int kChain = 32;
 
 /// How a quad is loaded: one aligned access (whole quads only); elements a group's lanes apart, one at a time (any strides).
