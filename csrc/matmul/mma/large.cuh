@@ -4,7 +4,8 @@
 //
 //   Operands  contiguous along k or along their lines each, rows at multiples of 16 bytes (tensor_operand.h); any sizes.
 //   Load      cp.async of 16 bytes to swizzled shared memory: a ring of three k-blocks or more.
-//   Loop      the fragments of the next 16 k are read while these multiply (two parts: registers are scarce, so B's of the next 16
+//   Loop      the fragments of the next 16 k are read while these multiply (two parts: registers are scarce, so B's of the next
+//   16
 //             columns); a block's slot is filled while the next one is multiplied.
 //   Order     16 k at a time into one accumulator, the bits of mma/kernel.cuh; splits are added in order. Two parts: products of
 //             16 k of the large parts are added in fp32, since the tensor core rounds toward zero; those with a small part have
@@ -138,8 +139,8 @@ struct LargeMultiplier {
   /// The first block has landed.
   __device__ __forceinline__ void begin(const unsigned char* slot) { read(slot, 0, 0); }
   /// Multiplies a block whose first fragments have been read. copy<step>(), of all steps but the last, copies a part of a later
-  /// one. done() says that the block's last fragments are read; next() waits until all threads have said so and the next block has
-  /// landed, and returns its slot, or null.
+  /// one. done() says that the block's last fragments are read; next() waits until all threads have said so and the next block
+  /// has landed, and returns its slot, or null.
   template <class Copy, class Done, class Next>
   __device__ __forceinline__ void block(const unsigned char* slot, const Copy& copy, const Done& done, const Next& next) {
     each_step<Shape::kSteps>([&]<int kStep>() {
@@ -257,8 +258,8 @@ __global__ void __launch_bounds__(geometry(kTile).threads(), geometry(kTile).bes
   ptx::grid_release();
 #pragma unroll 1
   for (int i = 0; i < kSlots - 1; ++i) each_step<Shape::kSteps - 1>(copy), copied_all();
-  std::conditional_t<kParts == 2, LargeMultiplierOfParts<T, Shape>, LargeMultiplier<T, Shape>> multiplier(
-      tile.warp_row, tile.warp_column, lane);
+  std::conditional_t<kParts == 2, LargeMultiplierOfParts<T, Shape>, LargeMultiplier<T, Shape>> multiplier(tile.warp_row,
+                                                                                                          tile.warp_column, lane);
   cp_async_wait<kSlots - 2>();
   __syncthreads();
   multiplier.begin(ring);
