@@ -58,6 +58,12 @@ def test_additive_masks(attend: Attend) -> None:
         assert (BY_TMA in result) == (case.rows == 1 and pitch % 8 == 0), (case, result)
 
 
+def test_tiles_of_keys_that_a_warpgroup_does_not_see(attend: Attend) -> None:
+    """Several tiles of rows for each CTA, warpgroups that see a part of the tile's keys or none."""
+    limits = [(450, {"last": 1}), (200, {"last": -249}), (450, {"first": -40, "last": 1}), (130, {"last": -310})]
+    attend([Case(d, sm_count=1, sq=450, sk=sk, d=d, dv=dv, **of) for d, dv in HEAD_SIZES for sk, of in limits])
+
+
 def test_rows_masked_by_large_finite_numbers(attend: Attend) -> None:
     """Weights are exp of differences of numbers near -8e8: rounding either before the subtraction would show."""
     case = Case(sq=130, sk=300, mask=3, rows=1, special=4)
