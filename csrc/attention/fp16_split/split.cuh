@@ -103,7 +103,8 @@ struct SplitBlock {
       const int position = g.group.divide(row);
       return from + position * g.row + (row - position * static_cast<int>(g.group.divisor)) * g.head;
     };
-    if (g.vector && rows == kRows && g.columns == kColumns && g.group.divisor == 1) {  // the usual block: addresses take time
+    if (g.vector && rows == kRows && g.columns == kColumns &&
+        g.group.divisor == 1) {  // one address; others take 300 instructions
       const float* const from_first = line(block * kRows + first);
 #pragma unroll
       for (int i = 0; i < kCount; ++i)

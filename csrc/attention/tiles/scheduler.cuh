@@ -128,16 +128,17 @@ struct RowTile {
 /// Whole warps walk together.
 template <int kKeys, Masking kMasking>
 struct KeyWalk {
-  int n;            ///< the current tile
-  int begin;        ///< lower bound of the walk
-  int inner, edge;  ///< of tiles [inner, edge) each of some rows sees every key
-  int hidden;       ///< none of them sees a key of the tiles from here on
+  int n;      ///< the current tile
+  int begin;  ///< lower bound of the walk
+  // Of the rows that the walk looks at:
+  int inner, edge;  ///< each sees every key of tiles [inner, edge)
+  int hidden;       ///< none sees a key of the tiles from here on
   // With a mask: which of the 32 tiles from `window` on are left, and which of these are kMixed.
   int window;
   unsigned present, mixed;
   const unsigned char* classes;
 
-  /// `from`, `rows`: of the tile, those that `inner`, `edge` and `hidden` are about.
+  /// Over what all rows of the tile see. It looks at `rows` of them, `from` on.
   template <class Tile>
   __device__ __forceinline__ KeyWalk(const TileArguments& g, const Tile& tile, int from, int rows) {
     const auto& bounds = tile.bounds(g);

@@ -274,7 +274,8 @@ struct Consumer {
     });
   }
 
-  /// The first tiles, if no row of this warpgroup sees their keys. Others do, so it takes part in the turns.
+  /// Passes over the tiles at the beginning of the walk of which no row of this warpgroup sees a key. It takes part in their
+  /// turns, as others do see keys.
   __device__ __forceinline__ void skip_hidden(Walk& walk) {
 #pragma unroll 1
     for (; walk.valid() && walk.n >= walk.hidden; walk.next()) {
@@ -288,7 +289,7 @@ struct Consumer {
     if (!walk.valid()) return;
     if constexpr (kMayBeHidden) {
       skip_hidden(walk);
-      if (!walk.valid()) return turns.wait(), turns.pass();
+      if (!walk.valid()) return turns.wait(), turns.pass();  // the turn of the last values
     }
     bool keys_ready, values_ready;  // of the next step: a test takes 40 cycles, which the softmax hides
     const auto finish_scores = [&](auto test, const PipelineState<kTile.stages>& values) {

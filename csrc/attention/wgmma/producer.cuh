@@ -53,7 +53,7 @@ __device__ __forceinline__ void produce(const ArgumentsOf<TileArguments, kMaskin
   PipelineState<kTile.stages> key, value;
   PipelineState<S::kMaskSlots> mask;
   PipelineState<kItemSlots> told;
-  for (int item = static_cast<int>(blockIdx.x), next; item < item_count(g); item = next) {
+  for (int item = static_cast<int>(blockIdx.x); item < item_count(g);) {
     const TileOf<kMasking> tile(g, item);
     KeyWalk<S::kKeys, kMasking> walk(g, tile);
 
@@ -106,10 +106,10 @@ __device__ __forceinline__ void produce(const ArgumentsOf<TileArguments, kMaskin
       load_values(n);
     }
     if (!asked) load_queries();
-    next = fetch_item(g, item_count(g));
+    item = fetch_item(g, item_count(g));
     ptx::Barrier* const ready = acquire(shared.item_slots, told);
     if (leads) {
-      shared.items[told.slot] = next;
+      shared.items[told.slot] = item;
       ptx::barrier_arrive(ready);
     }
     told.advance();

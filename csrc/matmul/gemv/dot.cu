@@ -44,7 +44,7 @@ namespace dot {
 /// sums.
 inline constexpr std::int64_t kExact = 768, kJoins = 2048;
 
-/// Products that a lane adds one after another, before their sum joins the others'.
+/// Products that a lane adds one after another, before their sum joins the lane's sum of earlier ones.
 inline constexpr int kChain = 32;
 
 /// How a quad is loaded: one aligned access (whole quads only); elements a group's lanes apart, one at a time (any strides).
