@@ -186,3 +186,14 @@ def test_graphs_repeat() -> None:
     for a, b in problems:
         check(a, b)
     check_replays(lambda: tuple(matmul(a, b) for a, b in problems * 2), *sum(problems, ()), replays=3)
+
+
+@pytest.mark.sanitize
+@pytest.mark.parametrize(
+    ("m", "n", "k", "layout"),
+    [(407, 469, 7352, "nt"), (610, 584, 6608, "nn"), (529, 296, 6260, "nn"), (661, 296, 8743, "tn")],
+)
+def test_splits_of_pairs_that_meet_in_memory(m: int, n: int, k: int, layout: str) -> None:
+    # An odd number of rows of tiles: the last pair's second tile lies below C. Four splits, in the last case two.
+    a, b = pair(m, n, k)
+    check(put(a, layout[0]), put(b, layout[1]))

@@ -11,13 +11,13 @@
 namespace xgemm::matmul {
 namespace {
 
-constexpr double kHalfLaunch = 2.04;                // half precision: everything but the tiles
-constexpr double kFewRows = 1.5;                    // a k-block of few rows, of which only those in bounds are loaded
-constexpr double kSwapped = 1.03;                   // a k-block of a transposed tile, relative to others
-constexpr double kFill = 0.157;                     // a slot: what its two loading warps take
-constexpr double kCluster = 1.19, kMeeting = 6.07;  // splits of K that a cluster adds, or CTAs through memory
-constexpr double kUnalignedStore = 0.671;           // TMA cannot store C: its rows begin unaligned, or tiles end within a box
-constexpr double kLineRequest = 8.87e-4;            // a cache line that an SM requests
+constexpr double kHalfLaunch = 2.04;               // half precision: everything but the tiles
+constexpr double kFewRows = 1.5;                   // a k-block of few rows, of which only those in bounds are loaded
+constexpr double kSwapped = 1.03;                  // a k-block of a transposed tile, relative to others
+constexpr double kFill = 0.157;                    // a slot: what its two loading warps take
+constexpr double kCluster = 1.19, kMeeting = 3.5;  // splits of K that a cluster adds, or CTAs through memory
+constexpr double kUnalignedStore = 0.671;          // TMA cannot store C: its rows begin unaligned, or tiles end within a box
+constexpr double kLineRequest = 8.87e-4;           // a cache line that an SM requests
 // fp32 operands in one or two fp16 parts: more of a CTA, for scales; more of 64 k of each product, in two parts for promotion;
 // an element of C whose rows begin unaligned.
 constexpr double kPartsStore = 0.718, kPartsProduct = 0.084, kUnalignedElement = 1.15e-4;
@@ -79,14 +79,13 @@ struct WgmmaRoofline {
     const TileInfo& t = info(c.tile);
     const std::int64_t rows = ceil_div(p.m, t.m), columns = ceil_div(p.n, c.columns);
     if (!c.multicast) return rows * columns * p.batches;
-    return 2 * p.batches * (shares_a(t.m, t.n) ? rows * ceil_div(columns, 2) : ceil_div(rows, 2) * columns);
+    return 2 * p.batches * ceil_div(rows, 2) * columns;
   }
 
   double us(const WgmmaTiling& c) const {
     const TileInfo& most = info(c.tile);
     const TileInfo t = most.n >= 128 && !p.gated ? half_tile(most.name, most.m, static_cast<int>(c.columns), most.k) : most;
-    const bool half = parts == 0, pairs_share_a = c.multicast && shares_a(most.m, most.n),
-               pairs_share_b = c.multicast && !pairs_share_a;
+    const bool half = parts == 0;
     const std::int64_t ctas = tiles(c) * c.memory_splits;
     // At a time run pairs, clusters or CTAs.
     const auto rounds = static_cast<double>(c.multicast ? ceil_div(ctas / 2, std::max(1, q.gpu.sm_count / 2))
@@ -96,7 +95,7 @@ struct WgmmaRoofline {
     // A k-block of 64: products, and requests of cache lines by the SM; and what all SMs take from L2.
     const auto rows = static_cast<double>(std::min<std::int64_t>(p.m, t.m)),
                columns = static_cast<double>(std::min(p.n, c.columns));
-    const double requests = lines_a * rows * (pairs_share_a ? 0.5 : 1) + lines_b * columns * (pairs_share_b ? 0.5 : 1);
+    const double requests = lines_a * rows + lines_b * columns * (c.multicast ? 0.5 : 1);
     const double product =
         (few_rows && t.m == 64 ? t.block * kFewRows : std::max(swapped ? t.block * kSwapped : t.block, kFill)) * 64 / t.k;
     const double block = half ? std::max(product, kLineRequest * requests) : (parts == 2 ? 3 : 1) * (product + kPartsProduct);
@@ -112,16 +111,16 @@ struct WgmmaRoofline {
   }
 
   /// Can the kernel do it, and may it pay? Pairs do where rows straddle cache lines, by fewer requests to L2, or where the two
-  /// rows of small tiles share a long B.
+  /// rows of 64x64 tiles share a long B.
   bool may_pay(const WgmmaTiling& c) const {
-    constexpr std::int64_t kRowsToShare = 16, kLongK = 2048;  // of A: sharing fewer saves nothing
+    constexpr std::int64_t kLongK = 2048;
     const TileInfo& t = info(c.tile);
     if (swapped && (t.n < 128 || c.splits > 1)) return false;
     if (!has_instance(p, c.tile, parts, b.k_major, c.memory_splits > 1 ? 1 : c.splits)) return false;
     if (c.cluster > std::min(q.gpu.sm_count, kMaxCluster) || t.m % c.cluster != 0) return false;
     if (c.memory_splits > 1 && (parts > 0 || tiles(c) * c.memory_splits > q.gpu.sm_count)) return false;  // all run at once
-    const bool pairs = shares_a(t.m, t.n) ? p.n > c.columns && p.m >= kRowsToShare : p.m > t.m && c.columns % 16 == 0;
-    const bool two_rows = ceil_div(p.m, t.m) == 2 && t.n <= 64 && tiles(c) <= q.gpu.sm_count && p.k >= kLongK;
+    const bool pairs = p.m > t.m && t.n > 32 && c.columns % 16 == 0;
+    const bool two_rows = ceil_div(p.m, t.m) == 2 && t.n == 64 && tiles(c) <= q.gpu.sm_count && p.k >= kLongK;
     const bool pays = lines_a > 1 || lines_b > 1 || two_rows;
     return !c.multicast || (parts == 0 && !p.gated && pairs && pays && c.cluster == 1 && q.gpu.sm_count > 1);
   }

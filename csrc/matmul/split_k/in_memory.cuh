@@ -26,6 +26,27 @@ __device__ __forceinline__ void add_next(Quad<float>& sum, const float* from, in
   }
 }
 
+/// Adds splits `split` and the next of kCount units; all loads are issued first.
+template <int kCount, class Offset>
+__device__ __forceinline__ void add_two(Quad<float> (&sums)[kCount], const float* const (&from)[kCount], int split, int splits,
+                                        const Offset& offset) {
+  float4 partial[2][kCount];
+#pragma unroll
+  for (int s = 0; s < 2; ++s)
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      partial[s][i] = __ldcg(reinterpret_cast<const float4*>(from[i] + offset(min(split + s, splits - 1))));
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    if (split + s >= splits) break;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float4& x = partial[s][i];
+      sums[i].v[0] += x.x, sums[i].v[1] += x.y, sums[i].v[2] += x.z, sums[i].v[3] += x.w;
+    }
+  }
+}
+
 /// Called by all kThreads threads after they have written their sums. Of `splits` splits; `stays`: the threads have no other
 /// work. The tile's sums are counted in fours: `at(unit)` is the address of a split's unit 0 to units - 1, to which
 /// offset(split) is added, or null if out of bounds; all lanes of a warp call `finish(unit, sum, whether this lane has the sum)`.
@@ -33,34 +54,54 @@ __device__ __forceinline__ void add_next(Quad<float>& sum, const float* from, in
 template <int kThreads, int kMostLanes, int kDeep, class Sync, class At, class Offset, class Finish>
 __device__ __forceinline__ void add_splits(Meeting& meeting, int splits, bool stays, MeetingShare* share, int thread, int units,
                                            const Sync& sync, const At& at, const Offset& offset, const Finish& finish) {
+  // Few splits alone would leave too few loads in flight: their units are added together.
+  constexpr int kFewSplits = 4, kTogether = kDeep >= 8 ? 4 : 2;
   sync();
   if (thread == 0) *share = meet(meeting, static_cast<unsigned>(splits), stays);
   sync();
   const int of = static_cast<int>(share->of), rank = static_cast<int>(share->rank), lane = thread % kWarpSize;
-  if (of > 0) {
+  const float* const exists = at(0);  // null: the whole tile is out of bounds
+  if (of > 0 && exists != nullptr) {
     int lanes = 1;  // of a unit
     while (lanes < kMostLanes && 2 * lanes <= splits && 2 * lanes * units <= kThreads * splits) lanes *= 2;
     const int at_once = kWarpSize / lanes, run = (splits + lanes - 1) / lanes, first = lane / at_once * run,
-              end = min(splits, first + run);
+              end = min(splits, first + run), turn = kThreads / lanes * of;
+    const int together = lanes == 1 && splits <= kFewSplits ? kTogether : 1;
+    const auto from_of = [&](int unit) { return unit < units ? at(unit) : nullptr; };
 #pragma unroll 1
-    for (int base = (thread / kWarpSize * of + rank) * at_once; base < units; base += kThreads / lanes * of) {
+    for (int base = (thread / kWarpSize * of + rank) * at_once; base < units; base += turn * together) {
       const int unit = base + lane % at_once;
-      const float* const from = unit < units ? at(unit) : nullptr;
-      Quad<float> sum{};
-      if (from != nullptr) {
+      Quad<float> sums[kTogether] = {};
+      if (together > 1) {
+        const float* from[kTogether];
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          from[i] = from_of(unit + i * turn);
+          if (from[i] == nullptr) from[i] = exists;
+        }
+#pragma unroll 1
+        for (int split = 0; split < splits; split += 2) add_two(sums, from, split, splits, offset);
+      } else if (const float* const from = from_of(unit)) {
         int split = first;
 #pragma unroll 1
-        for (; split + kDeep <= end; split += kDeep) add_next<kDeep, true>(sum, from, split, end, offset);
+        for (; split + kDeep <= end; split += kDeep) add_next<kDeep, true>(sums[0], from, split, end, offset);
 #pragma unroll 1
-        for (; split < end; split += 4) add_next<4, false>(sum, from, split, end, offset);
+        for (; split < end; split += 4) add_next<4, false>(sums[0], from, split, end, offset);
       }
       __syncwarp();
 #pragma unroll 1
-      for (int apart = at_once; apart < kWarpSize; apart *= 2) {
+      for (int i = 0; i < together; ++i) {
+        Quad<float> sum = sums[0];
 #pragma unroll
-        for (float& x : sum.v) x += __shfl_xor_sync(kFullWarp, x, apart);
+        for (int other = 1; other < kTogether; ++other)
+          if (i == other) sum = sums[other];
+#pragma unroll 1
+        for (int apart = at_once; apart < kWarpSize; apart *= 2) {
+#pragma unroll
+          for (float& x : sum.v) x += __shfl_xor_sync(kFullWarp, x, apart);
+        }
+        finish(unit + i * turn, sum, from_of(unit + i * turn) != nullptr && lane < at_once);
       }
-      finish(unit, sum, from != nullptr && lane < at_once);
     }
   }
   if (thread == 0) depart(meeting, static_cast<unsigned>(splits));

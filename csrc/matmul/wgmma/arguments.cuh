@@ -32,8 +32,7 @@ struct WgmmaConfig {
   constexpr int columns() const { return gated ? tile_n / 2 : tile_n; }  ///< of C
   constexpr int threads() const { return 128 * (1 + consumers()); }
   constexpr bool may_multicast() const { return !scaled && !gated; }
-  constexpr bool multicasts_a() const { return shares_a(tile_m, tile_n); }  ///< else B
-  constexpr bool may_split() const { return tile_n <= 128 && !gated; }      ///< wider tiles have no registers left for the sums
+  constexpr bool may_split() const { return tile_n <= 128 && !gated; }  ///< wider tiles have no registers left for the sums
   constexpr bool may_narrow() const { return parts == 1 && !gated && tile_n >= 128; }  ///< multiplies a tile's width alone
   constexpr bool may_swap() const { return may_narrow() && !scaled && k_major_b; }     ///< may compute C^T
   constexpr bool may_split_memory() const { return may_multicast(); }
@@ -77,7 +76,7 @@ struct WgmmaArguments {
   int batch_step_a, batch_step_b;  ///< 0: all batches share one matrix
   struct {
     int rows, columns, count;   ///< tiles of C: per batch (multicast: pairs of tiles), and in all
-    int multicast;              ///< rows of each shared box that one CTA of a pair loads for both; 0: no multicast
+    int multicast;              ///< rows of B's boxes that one CTA of a pair loads for both; 0: no multicast
     int last_row, last_column;  ///< largest first row and column of a tile
     int width;                  ///< columns of C per tile: WgmmaConfig::columns(), or fewer
   } tiles;

@@ -84,10 +84,9 @@ __device__ __forceinline__ Tile locate(const WgmmaArguments& g, int index, int r
   const int group = s.per_group.divide(within), in_group = within - group * static_cast<int>(s.per_group.divisor);
   const bool whole = (group + 1) * kConfig.group <= g.tiles.rows;
   const int height = whole ? kConfig.group : static_cast<int>(s.last_rows.divisor);
-  int column = whole ? in_group / kConfig.group : s.last_rows.divide(in_group);
+  const int column = whole ? in_group / kConfig.group : s.last_rows.divide(in_group);
   int row = group * kConfig.group + (in_group - column * height);
-  if (kConfig.may_multicast() && g.tiles.multicast)
-    (kConfig.multicasts_a() ? column : row) = 2 * (kConfig.multicasts_a() ? column : row) + rank;
+  if (kConfig.may_multicast() && g.tiles.multicast) row = 2 * row + rank;
   return {min(row * kConfig.tile_m, g.tiles.last_row), min(column * g.tiles.width, g.tiles.last_column), batch};
 }
 

@@ -59,8 +59,7 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaConfig& config, const Wgm
   g.k.splits = static_cast<int>(plan.splits), g.k.cluster_splits = static_cast<int>(plan.cluster);
   g.tiles.rows = static_cast<int>(ceil_div(p.m, config.tile_m)), g.tiles.width = static_cast<int>(plan.columns);
   g.tiles.columns = static_cast<int>(ceil_div(p.n, plan.columns));
-  if (plan.multicast)
-    (config.multicasts_a() ? g.tiles.columns : g.tiles.rows) = ((config.multicasts_a() ? g.tiles.columns : g.tiles.rows) + 1) / 2;
+  if (plan.multicast) g.tiles.rows = (g.tiles.rows + 1) / 2;
   g.tiles.count = static_cast<int>(g.tiles.rows * g.tiles.columns * p.batches);
   g.tiles.last_row = last_tile(plan.a.k_major, p.m, config.tile_m);
   // Boxes of C must begin at multiples of 16 bytes.
@@ -79,13 +78,14 @@ inline unsigned describe(WgmmaArguments& g, const WgmmaConfig& config, const Wgm
     return make_operand_map(map, p, operand, x, launch.workspace, is_half(p.dtype) ? p.dtype : DType::f16, 64, box, config.parts);
   };
   // A's box ends with the last row of A, rounded up to 8. Stale shared memory below it affects only sums that are not stored.
-  int box_a = config.k_major_a ? static_cast<int>(std::min<std::int64_t>(config.box_a(), round_up(p.m, 8))) : config.box_a();
+  const int box_a =
+      config.k_major_a ? static_cast<int>(std::min<std::int64_t>(config.box_a(), round_up(p.m, 8))) : config.box_a();
   int box_b = config.k_major_b && !config.gated ? g.tiles.width : config.box_b();
   const int lines_a = config.k_major_a ? box_a : config.tile_m;
   const int width = config.k_major_b ? box_b : static_cast<int>(round_up(g.tiles.width, 64)),
             lines_b = config.gated ? config.tile_n : width;
   g.slot_bytes = config.blocks * config.parts * config.kRowBytes * (lines_a + lines_b);
-  if (plan.multicast) g.tiles.multicast = (config.multicasts_a() ? box_a : box_b) /= 2;
+  if (plan.multicast) g.tiles.multicast = box_b /= 2;
   if (!operand_map(g.a, plan.a, p.a, box_a) || !operand_map(g.b, plan.b, p.b, box_b)) return 0;
   if (config.gated) {
     if (!operand_map(g.gate.up, plan.up, p.up, box_b)) return 0;

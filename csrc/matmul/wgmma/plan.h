@@ -10,10 +10,6 @@
 
 namespace xgemm::matmul {
 
-/// A multicast pair shares the operand of which a tile has more lines: A (its tiles lie side by side) or B (one above the
-/// other).
-constexpr bool shares_a(int tile_m, int tile_n) { return tile_m > tile_n; }
-
 /// Prepared weight (n, k): its parts, K-major, then its lines' statistics. Offsets and sizes in bytes.
 struct PreparedLayout {
   std::int64_t ld, stats, bytes;  ///< ld in elements
@@ -50,7 +46,7 @@ struct WgmmaTiling {
   std::int64_t splits = 1;                      ///< of K, each summed from zero
   std::int64_t cluster = 1, memory_splits = 1;  ///< each 1 or `splits`
   std::int64_t columns = 0;                     ///< of C per tile: the tile's, or fewer to keep all SMs equally busy
-  bool multicast = false;                       ///< CTA pairs load half of a shared operand each, for both (shares_a)
+  bool multicast = false;  ///< pairs of CTAs, one tile below the other, load half of B's boxes each, for both
 };
 
 struct WgmmaPlan : WgmmaTiling {

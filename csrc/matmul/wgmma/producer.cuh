@@ -53,9 +53,7 @@ __device__ __forceinline__ void fill_bias(const WgmmaArguments& g, const Tile& t
 template <WgmmaConfig kConfig>
 struct Producer {
   static constexpr int kParts = kConfig.parts, kStages = kConfig.stages, kRowBytes = kConfig.kRowBytes;
-  // With multicast, each CTA loads half of the rows of the shared operand's boxes into both CTAs.
-  static constexpr bool kMayShareA = kConfig.may_multicast() && kConfig.multicasts_a(),
-                        kMayShareB = kConfig.may_multicast() && !kMayShareA;
+  // With multicast, each CTA loads half of the rows of B's boxes into both CTAs.
 
   const WgmmaArguments& g;
   const Shared<kConfig>& shared;
@@ -74,9 +72,9 @@ struct Producer {
       ptx::tma_load(to, &map, landed, c0, c1, c2);
   }
 
-  /// What does not change along k: the tile's place, batches of parts, this CTA's half of a shared operand's lines.
+  /// What does not change along k: the tile's place, batches of parts, this CTA's half of B's lines.
   struct Place {
-    int row, column, batch_a, batch_b, shift_a, shift_b;
+    int row, column, batch_a, batch_b, shift_b;
   };
 
   /// Loads an operand's part of a slot. A box holds one k-block of all lines of a K-major operand, or all k-blocks of 64 lines
@@ -100,10 +98,10 @@ struct Producer {
   }
   __device__ __forceinline__ void load_slot(unsigned char* target, ptx::Barrier* landed, const Place& at, int k) const {
     ptx::barrier_arrive_expect(landed, static_cast<unsigned>(g.slot_bytes));
-    load_parts<kConfig.k_major_a, kMayShareA, kConfig.tile_m>(target, g.a, landed, at.row, at.shift_a, at.batch_a, k);
+    load_parts<kConfig.k_major_a, false, kConfig.tile_m>(target, g.a, landed, at.row, 0, at.batch_a, k);
     target += kParts * kConfig.blocks * kConfig.bytes_a();
-    load_parts<kConfig.k_major_b, kMayShareB, kConfig.tile_n>(target, g.b, landed, at.column, at.shift_b, at.batch_b, k,
-                                                              kConfig.may_narrow() ? g.tiles.width : kConfig.tile_n);
+    load_parts<kConfig.k_major_b, kConfig.may_multicast(), kConfig.tile_n>(
+        target, g.b, landed, at.column, at.shift_b, at.batch_b, k, kConfig.may_narrow() ? g.tiles.width : kConfig.tile_n);
     if constexpr (kConfig.gated)
       load_parts<true, false, kConfig.tile_n>(target + kConfig.columns() * kRowBytes, g.gate.up, landed, at.column, 0, at.batch_b,
                                               k);
@@ -114,12 +112,9 @@ struct Producer {
     const int rank_of_pair = warp_uniform(cta.pair_rank());
     const auto tile = locate<kConfig>(g, item.tile, rank_of_pair);
     const int begin = warp_uniform(item.begin), end = warp_uniform(item.end);
-    const Place at{warp_uniform(tile.row),
-                   warp_uniform(tile.column),
-                   warp_uniform(tile.batch * g.batch_step_a * kParts),
+    const Place at{warp_uniform(tile.row), warp_uniform(tile.column), warp_uniform(tile.batch * g.batch_step_a * kParts),
                    warp_uniform(tile.batch * g.batch_step_b * kParts),
-                   kMayShareA ? rank_of_pair * g.tiles.multicast : 0,
-                   kMayShareB ? rank_of_pair * g.tiles.multicast : 0};
+                   kConfig.may_multicast() ? rank_of_pair * g.tiles.multicast : 0};
     if (index == cta.first_item()) cta.start();
     for (int block = begin; block < end; block += kConfig.blocks, state.advance()) {
       if constexpr (kConfig.loaders() > 1) {

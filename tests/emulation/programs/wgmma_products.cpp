@@ -55,16 +55,15 @@ void vary_half(Random& random, const Problem& p, WgmmaPlan& plan, int sm_count) 
   const TileInfo& tile = info(plan.tile);
   if (plan.swapped) {
     plan.columns = random(1, tile.n / 16) * 16;
-    plan.multicast = random.one_in(2) && (shares_a(tile.m, tile.n) ? p.n >= 16 : true);
+    plan.multicast = random.one_in(2);
     return;
   }
-  const auto may_multicast = [&] { return shares_a(tile.m, tile.n) ? p.m >= 16 : plan.columns % 16 == 0; };
+  const auto may_multicast = [&] { return plan.columns % 16 == 0; };
   if (plan.splits == 1 && random.one_in(2)) {
     const std::int64_t splits = set_splits(plan, p.k, 1 << random(1, 3)), rows = ceil_div(p.m, tile.m),
                        columns = ceil_div(p.n, plan.columns);
     plan.multicast = random.one_in(2) && may_multicast();
-    const std::int64_t pairs = shares_a(tile.m, tile.n) ? rows * ceil_div(columns, 2) : ceil_div(rows, 2) * columns,
-                       tiles = (plan.multicast ? 2 * pairs : rows * columns) * p.batches;
+    const std::int64_t pairs = ceil_div(rows, 2) * columns, tiles = (plan.multicast ? 2 * pairs : rows * columns) * p.batches;
     if (tiles * splits <= sm_count && random.one_in(2)) {
       plan.memory_splits = splits;
       plan.partial_bytes = tiles * splits * tile.m * tile.n * 4, plan.counter_bytes = tiles * 8;
