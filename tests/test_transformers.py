@@ -22,6 +22,7 @@ from torch_ext import flash_attn  # noqa: E402
 from torch_ext.integrations import transformers as integration  # noqa: E402
 
 integration.register()
+pytestmark = pytest.mark.usefixtures("no_grad")  # but for tests that enable it
 
 OFFSETS = "q_offset" in inspect.signature(masking_utils.sdpa_mask).parameters
 needs_offsets = pytest.mark.skipif(
@@ -113,6 +114,7 @@ def logits(model: torch.nn.Module, attention: str, given: dict[str, torch.Tensor
     return result
 
 
+@torch.enable_grad()
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", ["bert", "vit", "llama", "mistral"])
 def test_enabled_models_train_as_eager_ones(name: str, attention: str, device: torch.device) -> None:
@@ -142,7 +144,6 @@ def skip_without_table(model: torch.nn.Module) -> None:
         pytest.skip(f"the installed transformers has no table of the attention of {type(model).__name__}")
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("name", MODELS)
 def test_logits(name: str, device: torch.device) -> None:
     model = build(name, device)
@@ -160,7 +161,6 @@ def test_logits(name: str, device: torch.device) -> None:
             torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "bert"])
 def test_half_precision(name: str, device: torch.device) -> None:
     """Of eight models, since one's error is up to 1.65 times eager's by chance (400 draws), eight's 1.13 times."""
@@ -174,7 +174,6 @@ def test_half_precision(name: str, device: torch.device) -> None:
     assert errors[0].sqrt() <= 1.3 * errors[1].sqrt()
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("name", CAUSAL)
 def test_generate(name: str, cache: str, device: torch.device) -> None:
@@ -189,7 +188,6 @@ def test_generate(name: str, cache: str, device: torch.device) -> None:
     assert torch.equal(tokens["xgemm"], tokens["eager"])
 
 
-@torch.no_grad()
 @needs_offsets
 @pytest.mark.parametrize("name", SLIDING)
 def test_no_mask_for_a_window(name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +211,6 @@ def test_no_mask_for_a_window(name: str, device: torch.device, monkeypatch: pyte
     torch.testing.assert_close(torch.cat(chunks, 1), expected, rtol=1e-4, atol=1e-4)
 
 
-@torch.no_grad()
 def test_packed_sequences(device: torch.device) -> None:
     """Two texts in one row, told apart by their positions."""
     model = build("llama", device)
@@ -225,7 +222,6 @@ def test_packed_sequences(device: torch.device) -> None:
     torch.testing.assert_close(packed, torch.cat(apart, 1), rtol=1e-4, atol=1e-4)
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("positions", [True, False])
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt_oss"])
 def test_packed_sequences_by_their_offsets(name: str, positions: bool, device: torch.device) -> None:
@@ -269,7 +265,6 @@ def test_offsets_beside_a_mask(mask: str | None) -> None:
         integration.attention(layer(), q.expand(2, -1, -1, -1), k, k, None, **packed)
 
 
-@torch.no_grad()
 def test_compiles_and_exports(device: torch.device) -> None:
     model, given = build("llama", device), inputs("llama", device, "right")
     expected = logits(model, "xgemm", given)
@@ -282,7 +277,6 @@ def test_compiles_and_exports(device: torch.device) -> None:
     torch.testing.assert_close(exported, expected, rtol=1e-4, atol=1e-4)
 
 
-@torch.no_grad()
 def test_compiled_layers(device: torch.device) -> None:
     """Each layer compiled alone gets a mask that was made outside."""
     model, given = build("gemma3", device), inputs("gemma3", device)
@@ -317,6 +311,7 @@ def test_what_is_not_served_is_one_line(arguments: dict, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@torch.enable_grad()
 def test_training_is_one_line() -> None:
     q = randn(1, 4, 6, 8).requires_grad_()
     with pytest.raises(RuntimeError, match=r"^xgemm::attention: has no backward"):
