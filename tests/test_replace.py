@@ -3,7 +3,6 @@
 import copy
 import functools
 import inspect
-import io
 import itertools
 import os
 import pickle
@@ -16,7 +15,7 @@ from unittest import mock
 import numpy
 import pytest
 import torch
-from common import TorchMath, randn
+from common import TorchMath, randn, saved_and_loaded
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
@@ -687,17 +686,12 @@ def test_tools_that_look_for_torchs_classes() -> None:
 # ---- copies and pickles ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["pickle", "torch.save"])
-def test_pickles(way: str, block: Block, x: torch.Tensor) -> None:
+@pytest.mark.parametrize("again", [lambda model: pickle.loads(pickle.dumps(model)), saved_and_loaded])
+def test_pickles(again: Callable, block: Block, x: torch.Tensor) -> None:
     expected = block(x)
     report = torch_ext.replace(block)
     block(x)
-    if way == "pickle":
-        loaded = pickle.loads(pickle.dumps(block))
-    else:
-        torch.save(block, file := io.BytesIO())
-        loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
-    own = Replacement.of(loaded)
+    own = Replacement.of(loaded := again(block))
     assert own is not report and own.calls == report.calls and str(own) == str(report)
     with TorchMath():
         torch.testing.assert_close(loaded(x), expected)
