@@ -6,6 +6,7 @@ import os
 import runpy
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -24,9 +25,9 @@ from torch_ext.integrations import transformers as integration  # noqa: E402
 integration.register()
 pytestmark = pytest.mark.usefixtures("no_grad")  # but for tests that enable it
 
-OFFSETS = "q_offset" in inspect.signature(masking_utils.sdpa_mask).parameters
 needs_offsets = pytest.mark.skipif(
-    not OFFSETS, reason="the installed transformers does not tell a mask where its queries stand"
+    "q_offset" not in inspect.signature(masking_utils.sdpa_mask).parameters,
+    reason="the installed transformers does not tell a mask where its queries stand",
 )
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 TEXT = {"vocab_size": 99, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -45,12 +46,8 @@ def causal(kind: str, config: str = "", **more: object) -> tuple[type, object]:
 
 
 WINDOWED, EXPERTS = {"sliding_window": WINDOW}, {"num_local_experts": 2}
-QWEN = {
-    "use_sliding_window": True,
-    "moe_intermediate_size": 16,
-    "shared_expert_intermediate_size": 16,
-    "num_experts": 2,
-}
+QWEN = {"use_sliding_window": True, "num_experts": 2}
+QWEN |= {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
 # All have 2 layers, the encoder-decoder 2 and 2. Every expert is chosen, since rounding may flip a choice of one.
 MODELS = {
     "llama": causal("Llama"),
@@ -190,22 +187,15 @@ def test_generate(name: str, cache: str, device: torch.device) -> None:
 
 @needs_offsets
 @pytest.mark.parametrize("name", SLIDING)
-def test_no_mask_for_a_window(name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_mask_for_a_window(name: str, device: torch.device) -> None:
     """Without padding no mask is made, even for several queries with a cache."""
     model, given = build(name, device), inputs(name, device)
     set_attention(model, "eager")
     expected = model(**given).logits
-    masks = []
-    ours = torch_ext.attention
-
-    def attention(*args, **kwargs):
-        masks.append(kwargs["attn_mask"])
-        return ours(*args, **kwargs)
-
-    monkeypatch.setattr(torch_ext, "attention", attention)
     set_attention(model, "xgemm")
-    torch.testing.assert_close(model(**given).logits, expected, rtol=1e-4, atol=1e-4)
-    assert masks == [None, None]
+    with mock.patch.object(torch_ext, "attention", wraps=torch_ext.attention) as attention:
+        torch.testing.assert_close(model(**given).logits, expected, rtol=1e-4, atol=1e-4)
+    assert [call.kwargs["attn_mask"] for call in attention.call_args_list] == [None, None]
     cache, tokens = transformers.DynamicCache(config=model.config), given["input_ids"]
     chunks = [model(input_ids=chunk, past_key_values=cache).logits for chunk in tokens.split([7, 3, 1], 1)]
     torch.testing.assert_close(torch.cat(chunks, 1), expected, rtol=1e-4, atol=1e-4)
@@ -231,9 +221,8 @@ def test_packed_sequences_by_their_offsets(name: str, positions: bool, device: t
     ends = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=device)
     given = {"input_ids": tokens, "use_cache": False, "cu_seq_lens_q": ends, "cu_seq_lens_k": ends}
     given |= {"max_length_q": 9, "max_length_k": 9}
-    given["position_ids"] = torch.cat([torch.arange(n, device=device) for n in lengths])[None]
-    if not positions:  # rotary embeddings see differences of positions only
-        given["position_ids"] = torch.arange(sum(lengths), device=device)[None]
+    spans = lengths if positions else [sum(lengths)]  # rotary embeddings see differences of positions only
+    given["position_ids"] = torch.cat([torch.arange(n, device=device) for n in spans])[None]
     with Recorder(".*scaled_dot_product.*") as calls:
         packed = logits(model, "xgemm", given)
     assert calls.counts["xgemm.attention_varlen.default"] == 2
@@ -245,7 +234,7 @@ def test_packed_sequences_by_their_offsets(name: str, positions: bool, device: t
 @pytest.mark.filterwarnings("ignore:xgemm attention. torch computes heads")
 def test_offsets_beside_a_mask(mask: str | None) -> None:
     """Each query sees keys of its own sequence only, whatever else hides keys."""
-    q, k = randn(1, 4, 6, 264 if mask == "wide" else 8), randn(1, 2, 6, 264 if mask == "wide" else 8)
+    q, k = (randn(1, heads, 6, 264 if mask == "wide" else 8) for heads in (4, 2))
     ends = torch.tensor([0, 4, 6])
     packed = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": 4, "max_length_k": torch.tensor(4)}
     allowed, given, options = torch.ones(6, 6, dtype=torch.bool).tril(), None, {}
@@ -288,8 +277,7 @@ def test_compiled_layers(device: torch.device) -> None:
 
 def layer(**attributes: object) -> torch.nn.Module:
     module = torch.nn.Module()
-    for name, value in attributes.items():
-        setattr(module, name, value)
+    vars(module).update(attributes)
     return module
 
 
@@ -362,9 +350,8 @@ def test_arguments(
 def test_wide_heads_are_said_once() -> None:
     integration._say_once.cache_clear()
     q = randn(1, 1, 2, 300)
-    with pytest.warns(
-        UserWarning, match=r"^xgemm attention: torch computes heads wider than 256 \(here 300\)$"
-    ) as said:
+    message = r"^xgemm attention: torch computes heads wider than 256 \(here 300\)$"
+    with pytest.warns(UserWarning, match=message) as said:
         for _ in range(2):
             integration.attention(layer(), q, q, q, None)
     assert len(said) == 1
