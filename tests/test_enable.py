@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import common
 import pytest
 import torch
 from common import on_hopper, randn, runs_hopper_kernels
@@ -91,9 +92,7 @@ IDS = [f"{name}-{i}" for i, (name, *_) in enumerate(CALLS)]
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize(("name", "overload", "make", "options"), CALLS, ids=IDS)
-def test_operators(
-    name: str, overload: str, make: Callable, options: dict, dtype: torch.dtype, device: torch.device
-) -> None:
+def test_operators(name: str, overload: str, make: Callable, options: dict, dtype: torch.dtype, device) -> None:
     """Values, strides, dtype and device are torch's; served here, but for baddbmm and addmv on the CPU."""
     arguments = make(lambda *shape: inputs(device, *shape, dtype=dtype))
     operator = getattr(aten, name)
@@ -208,21 +207,17 @@ def test_reductions_of_many_dims(device: torch.device, enabled: Enabled) -> None
     assert enabled.calls["sum", "torch: shapes"] == 1
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not runs_hopper_kernels(), reason="fitted to Hopper's kernels")
+@on_hopper
 def test_products_that_torch_multiplies_faster() -> None:
     """Kept by torch unless the mode asks for an order of additions, in every form of the call."""
     device = torch.device("cuda")
     a, b = (inputs(device, *shape, dtype=torch.float64) for shape in ((2861, 5592), (5592, 144)))
     c = torch.zeros(2861, 144, device=device, dtype=a.dtype)
-    calls = (
-        ("mm", lambda: torch.mm(a, b)),
-        ("mm", lambda: torch.mm(a, b, out=c)),
-        ("bmm", lambda: torch.bmm(a[None], b[None])[0]),
-        ("addmm", lambda: torch.addmm(c[0] * 0, a, b)),
-    )
     expected = a @ b
-    for name, call in calls:
+    for name, call in (
+        *(("mm", lambda: torch.mm(a, b)), ("mm", lambda: torch.mm(a, b, out=c))),
+        *(("bmm", lambda: torch.bmm(a[None], b[None])[0]), ("addmm", lambda: torch.addmm(c[0] * 0, a, b))),
+    ):
         for mode, server in ((contextlib.nullcontext, "torch: faster there"), (torch_ext.batch_invariant, "xgemm")):
             with enable() as handle, mode():
                 torch.testing.assert_close(call(), expected, rtol=1e-12, atol=1e-9)
@@ -429,11 +424,8 @@ def test_attention_backward(sizes: tuple[int, ...], causal: bool, kind: str) -> 
 def test_attention_backward_goes_to_torch() -> None:
     """Of wide heads, with dropout, and for the gradient of a bias."""
     option = "torch: an argument that xgemm does not take"
-    for size, bias, dropout, why in (
-        (160, None, 0.0, "torch: shapes"),
-        (64, None, 0.3, option),
-        (64, "float", 0.0, option),
-    ):
+    cases = (160, None, 0.0, "torch: shapes"), (64, None, 0.3, option), (64, "float", 0.0, option)
+    for size, bias, dropout, why in cases:
         (q, k, v), grad = backward_inputs("normal", (1, 2, 16, 24, size))
         mask = attention_mask(bias, (1, 2, 16, 24), q.dtype, q.device)
         out, lse, *state = aten._scaled_dot_product_efficient_attention(q, k, v, mask, True, dropout)
@@ -740,12 +732,12 @@ def test_run(arguments: list[str], tmp_path: Path) -> None:
         "print(__name__, sys.argv[1:], helper.value, len(e._active), sorted(e._active[0].ops) if e._active else [])\n"
     )
     (tmp_path / "helper.py").write_text("value = 7\n")
-    target = ["-m", "program"] if arguments == ["-m"] else [*arguments, str(program)]
+    target = ["-m", "program"] if arguments == ["-m"] else [*arguments, program]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
 
     def run(**more: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "torch_ext.run", *target, "a", "--b"]
-        return subprocess.run(command, capture_output=True, text=True, env=environment | more, check=True)
+        command = (sys.executable, "-m", "torch_ext.run", *target, "a", "--b")
+        return common.run(*command, env=environment | more, check=True)
 
     if arguments == ["-m"]:
         assert run(XGEMM_ENABLE="0").stdout == "__main__ ['a', '--b'] 7 0 []\n"

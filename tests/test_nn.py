@@ -215,9 +215,8 @@ def test_multihead_attention_refuses() -> None:
             ("expected query of 2 or 3 dims, the last of size 12", lambda: ours(x[None], x[None], x[None])),
             ("has no dropout, got dropout=0.1 in training", lambda: ours.train()(x, x, x)),
         ):
-            with pytest.raises(RuntimeError, match=f"^xgemm.nn.MultiheadAttention: {error}") as caught:
+            with pytest.raises(RuntimeError, match=rf"^xgemm.nn.MultiheadAttention: {error}.*\Z"):  # one line
                 call()
-            assert "\n" not in str(caught.value)
         ours.eval()(x, x, x)
 
 

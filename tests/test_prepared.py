@@ -117,11 +117,9 @@ def test_prepare_refuses() -> None:
 @pytest.mark.parametrize(
     ("capability", "built_for", "copied"),
     [
-        ((9, 0), "8.0+PTX 9.0a", True),
+        *(((9, 0), "8.0+PTX 9.0a", True), ((8, 0), "8.0+PTX 9.0a", True), ((12, 0), "8.0+PTX 9.0a", False)),
         ((9, 0), "8.0+PTX", False),  # it runs code for 8.9
-        ((8, 0), "8.0+PTX 9.0a", True),
         ((8, 6), "8.0+PTX 9.0a", False),  # three products in fp16 take longer than one in fp32
-        ((12, 0), "8.0+PTX 9.0a", False),
     ],
 )
 def test_the_fake_asks_for_the_gpu_and_the_librarys_code(

@@ -45,6 +45,7 @@ def causal(kind: str, config: str = "", **more: object) -> tuple[type, object]:
     return of(kind, "ForCausalLM", config, **TEXT, **GQA, **more)
 
 
+LAYERS = ["sliding_attention", "full_attention"]
 WINDOWED, EXPERTS = {"sliding_window": WINDOW}, {"num_local_experts": 2}
 QWEN = {"use_sliding_window": True, "num_experts": 2}
 QWEN |= {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
@@ -54,9 +55,7 @@ MODELS = {
     "mistral": causal("Mistral", **WINDOWED),
     # Softcap, one layer with a window and one without, a scale of its own.
     "gemma2": causal("Gemma2", **WINDOWED, attn_logit_softcapping=2.0, query_pre_attn_scalar=3),
-    "gemma3": causal(
-        "Gemma3", "Text", **WINDOWED, query_pre_attn_scalar=3, layer_types=["sliding_attention", "full_attention"]
-    ),
+    "gemma3": causal("Gemma3", "Text", **WINDOWED, query_pre_attn_scalar=3, layer_types=LAYERS),
     "gpt_oss": causal("GptOss", **WINDOWED, **EXPERTS, num_experts_per_tok=2),  # attention sinks
     # The window is in the mask only: their layers do not pass it on.
     "qwen2_moe": causal("Qwen2Moe", **WINDOWED, **QWEN, num_experts_per_tok=2),
@@ -179,9 +178,8 @@ def test_generate(name: str, cache: str, device: torch.device) -> None:
     tokens = {}
     for attention in ("eager", "xgemm"):
         set_attention(model, attention)
-        tokens[attention] = model.generate(
-            **given, max_new_tokens=6, do_sample=False, cache_implementation=cache, disable_compile=True
-        )
+        options = {"do_sample": False, "cache_implementation": cache, "disable_compile": True}
+        tokens[attention] = model.generate(**given, max_new_tokens=6, **options)
     assert torch.equal(tokens["xgemm"], tokens["eager"])
 
 
@@ -284,19 +282,18 @@ def layer(**attributes: object) -> torch.nn.Module:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dropout": 0.1}, r"^xgemm attention: has no dropout, got dropout=0.1; call eval\(\) on the model$"),
-        ({"output_attentions": True}, r'^xgemm attention: does not return weights, .*; use "eager"$'),
-        ({"cache": object()}, r"^xgemm attention: has no paged cache"),
+        ({"dropout": 0.1}, r"has no dropout, got dropout=0.1; call eval\(\) on the model"),
+        ({"output_attentions": True}, 'does not return weights, .*; use "eager"'),
+        ({"cache": object()}, "has no paged cache.*"),
         # Layers that choose keys mask the others for the names "eager" and "sdpa" only.
-        ({"indices": torch.zeros(1, 6, 2).long()}, '^xgemm attention: .* sparse attention, got indices; use "sdpa"$'),
-        ({"block_indices": torch.zeros(1, 6, 2).long()}, '^xgemm attention: .*, got block_indices; use "sdpa"$'),
+        ({"indices": torch.zeros(1, 6, 2).long()}, '.* sparse attention, got indices; use "sdpa"'),
+        ({"block_indices": torch.zeros(1, 6, 2).long()}, '.*, got block_indices; use "sdpa"'),
     ],
 )
 def test_what_is_not_served_is_one_line(arguments: dict, message: str) -> None:
     q, k = randn(1, 4, 6, 8), randn(1, 2, 6, 8)
-    with pytest.raises(RuntimeError, match=message) as error:
+    with pytest.raises(RuntimeError, match=rf"^xgemm attention: {message}\Z"):
         integration.attention(layer(), q, k, k, None, **arguments)
-    assert "\n" not in str(error.value)
 
 
 @torch.enable_grad()
@@ -386,13 +383,9 @@ def test_continuous_batching(implementation: str, monkeypatch: pytest.MonkeyPatc
     greedy = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
     expected = [model.generate(torch.tensor([p]), **greedy)[0, len(p) :].tolist() for p in prompts]
     model.config._attn_implementation = implementation
+    batching = transformers.ContinuousBatchingConfig(page_size=16, num_blocks=8, max_batch_tokens=32)
     with torch_ext.enable(device="cpu") as enabled:
-        served = model.generate_batch(
-            prompts,
-            transformers.GenerationConfig(**greedy),
-            transformers.ContinuousBatchingConfig(page_size=16, num_blocks=8, max_batch_tokens=32),
-            progress_bar=False,
-        )
+        served = model.generate_batch(prompts, transformers.GenerationConfig(**greedy), batching, progress_bar=False)
     assert [served[f"req_{i}"].generated_tokens for i in range(3)] == expected
     assert enabled.calls["mm", "xgemm"]
 
