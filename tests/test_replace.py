@@ -686,7 +686,7 @@ def test_tools_that_look_for_torchs_classes() -> None:
 # ---- copies and pickles ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("again", [lambda model: pickle.loads(pickle.dumps(model)), saved_and_loaded])
+@pytest.mark.parametrize("again", [lambda x: pickle.loads(pickle.dumps(x)), saved_and_loaded], ids=["pickle", "save"])
 def test_pickles(again: Callable, block: Block, x: torch.Tensor) -> None:
     expected = block(x)
     report = torch_ext.replace(block)
