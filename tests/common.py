@@ -1,6 +1,7 @@
 """Helpers of all operators' tests: data in unusual layouts, poisoned outputs, float64 references, error bounds."""
 
 import fcntl
+import io
 import math
 import os
 import re
@@ -198,6 +199,12 @@ def assert_as_good_as(
     assert not torch.isnan(error).any(), "NaN in the result"
     floor = ulps * torch.finfo(ours.dtype).eps * reference.abs().max().item() + noise
     assert error.max().item() <= factor * allowed.max().item() + floor
+
+
+def saved_and_loaded(module: torch.nn.Module) -> torch.nn.Module:
+    torch.save(module, file := io.BytesIO())
+    file.seek(0)
+    return torch.load(file, weights_only=False)
 
 
 def tuple_of(result: object) -> tuple[Any, ...]:

@@ -139,6 +139,12 @@ def batch_invariant() -> Iterator[None]:
 
 
 @pytest.fixture
+def no_grad() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
 def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -333,11 +333,9 @@ def compiled(mesh: DeviceMesh) -> None:
 def errors_are_one_line(mesh: DeviceMesh) -> None:
     x = randn(4, 6, device=mesh.device_type)
     given = place(x, mesh, (Shard(0),))
+    mixed = "xgemm::matmul: expected all tensors to be DTensors where one is, got b of type"
     for call, message in [
-        (
-            lambda: op.matmul(given, x.mT),
-            "xgemm::matmul: expected all tensors to be DTensors where one is, got b of type",
-        ),
+        (lambda: op.matmul(given, x.mT), mixed),
         (lambda: op.matmul(given, given), "xgemm::matmul: expected a's last dim to equal b's second-to-last dim"),
         (lambda: torch_ext.softmax(given, 2), "xgemm::softmax: expected dim in [-2, 1], got 2"),
         (lambda: torch_ext.softmax(given.clone().requires_grad_(), 0), "xgemm::softmax: has no backward"),

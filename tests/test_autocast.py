@@ -61,8 +61,7 @@ def test_cpu_attention_of_half_precision_is_the_same_inside(options: dict) -> No
     expected = torch.ops.xgemm.attention_lse(q, k, v, **options)
     with torch.autocast("cpu", torch.bfloat16):
         inside = torch.ops.xgemm.attention_lse(q, k, v, **options)
-    for ours, theirs in zip(inside, expected, strict=True):
-        assert torch.equal(ours, theirs)
+    assert all(map(torch.equal, inside, expected))
 
 
 def test_mixed_inputs_meet_in_the_autocast_dtype(device: torch.device) -> None:
@@ -102,7 +101,6 @@ def test_gradients_are_refused_under_autocast_too(device: torch.device) -> None:
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiled(backend: str, device: torch.device) -> None:
-
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         with torch.autocast(x.device.type, torch.bfloat16):
             return torch_ext.softmax(torch_ext.linear(x, w), -1)

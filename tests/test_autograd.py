@@ -39,17 +39,11 @@ def test_any_input_that_requires_grad_is_refused(call: Call, device: torch.devic
     ("op", "kwarg"),
     [
         *(("linear", "bias"), ("linear", "residual"), ("gated_linear", "bias_gate"), ("gated_linear", "bias_up")),
-        *(("attention", "attn_mask"), ("attention_lse", "attn_mask"), ("attention", "sinks")),
-        ("attention_lse", "sinks"),
+        *((op, kwarg) for op in ("attention", "attention_lse") for kwarg in ("attn_mask", "sinks")),
     ],
 )
 def test_keyword_tensors_are_checked_too(op: str, kwarg: str) -> None:
-    shapes = {
-        "linear": [(5, 5), (5, 5)],
-        "gated_linear": [(5, 5)] * 3,
-        "attention": [(1, 1, 5, 5)] * 3,
-        "attention_lse": [(1, 1, 5, 5)] * 3,
-    }[op]
+    shapes = [(1, 1, 5, 5)] * 3 if op.startswith("attention") else [(5, 5)] * (2 if op == "linear" else 3)
     extra = randn(5) if kwarg.startswith("bias") else randn(5, 5)
     for way in (getattr(torch.ops.xgemm, op), getattr(torch_ext, op.removesuffix("_lse"))):
         with pytest.raises(RuntimeError, match=MESSAGE):
@@ -162,9 +156,8 @@ def test_what_wraps_a_tensor_is_refused(op: str) -> None:
     with torch.no_grad():
         assert torch.equal(call(Wrapped(x, requires_grad=True), *others), expected)
     with Recorder() as recorder:
-        assert call(x, *others).shape == expected.shape and [str(call.func) for call in recorder.seen] == [
-            f"xgemm.{op}.default"
-        ]
+        assert call(x, *others).shape == expected.shape
+        assert [str(call.func) for call in recorder.seen] == [f"xgemm.{op}.default"]
         with pytest.raises(RuntimeError, match=MESSAGE):
             call(x.clone().requires_grad_(), *others)
     with FakeTensorMode() as fakes, pytest.raises(RuntimeError, match=MESSAGE):

@@ -1,6 +1,5 @@
 """Fakes, torch.library.opcheck, torch.compile and torch.export of every operator."""
 
-import contextlib
 import itertools
 import shutil
 from collections.abc import Callable
@@ -276,11 +275,10 @@ def test_compiled_errors_are_one_clear_line() -> None:
 
 
 @pytest.mark.cuda
+@torch.no_grad()
 def test_cuda_graph_of_a_compiled_model() -> None:
     model = Everything().cuda().eval()
     compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        for _ in range(4):  # warm-up, capture, replay
-            x = randn(2, 5, 16, device="cuda")
-            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+    for _ in range(4):  # warm-up, capture, replay
+        x = randn(2, 5, 16, device="cuda")
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)

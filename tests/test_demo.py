@@ -1,6 +1,7 @@
 """The demo's parts, and the command as CI runs it."""
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -53,10 +54,8 @@ def test_the_model_runs_on_xgemm_and_finds_the_passage(folder: Path, device: tor
     assert counter.xgemm() == {"xgemm::attention": 6, "xgemm::linear": 36} and not counter.torch_math()
     torch.testing.assert_close(rows, plain, rtol=0, atol=1e-5)
     torch.testing.assert_close(rows.norm(dim=-1), torch.ones(len(rows)))
-    for question, source in (
-        ("Who discovered satellites of a planet?", "deep/sky.txt"),
-        ("How do I make a loaf?", "kitchen.md"),
-    ):
+    questions = {"Who discovered satellites of a planet?": "deep/sky.txt", "How do I make a loaf?": "kitchen.md"}
+    for question, source in questions.items():
         _, order = demo.ranking(embed([question])[0], rows)
         assert passages[order[0]].source == source
 
@@ -73,16 +72,8 @@ def test_command(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A typed question; ctrl-d at the next one goes on to the benchmark."""
-    typed = iter(["How do I make a loaf?"])
-
-    def typing(prompt: str) -> str:
-        try:
-            return next(typed)
-        except StopIteration:
-            raise EOFError from None
-
     monkeypatch.setattr(demo.sys.stdin, "isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", typing)
+    monkeypatch.setattr("builtins.input", mock.Mock(side_effect=["How do I make a loaf?", EOFError]))
     picture = tmp_path / "out" / "demo.png"
     options = ["--quick", "--device", "cpu", "--folder", folder, "--plot", picture, "--top", "1"]
     assert demo.main([*map(str, options)]) == 0
@@ -101,8 +92,7 @@ def test_command(
 def test_questions_come_from_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo.sys.stdin, "isatty", lambda: True)
     assert list(demo.questions("a")) == ["a"]
-    typed = iter(["b", " c ", "", "d"])
-    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
+    monkeypatch.setattr("builtins.input", mock.Mock(side_effect=["b", " c ", "", "d"]))
     assert list(demo.questions(None)) == ["b", "c"]
     monkeypatch.setattr(demo.sys.stdin, "isatty", lambda: False)
     assert list(demo.questions(None)) == [demo.QUESTION]

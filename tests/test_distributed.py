@@ -2,10 +2,10 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import common
 import pytest
 import torch
 
@@ -15,8 +15,8 @@ TESTS = Path(__file__).parent
 def run(backend: str, folder: Path, *sizes: int) -> str:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]), "OMP_NUM_THREADS": "1"}
     environment |= {"CUDA_VISIBLE_DEVICES": ""} if backend == "gloo" else {}
-    command = [sys.executable, TESTS / "distributed_worker.py", backend, folder, *map(str, sizes)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    command = (sys.executable, TESTS / "distributed_worker.py", backend, folder, *sizes)
+    done = common.run(*command, env=environment, timeout=500)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

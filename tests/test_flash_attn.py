@@ -28,9 +28,8 @@ def inputs(device, dtype=torch.float32, *, b=2, sq=19, sk=19, h=4, hk=4, d=24, d
 
 
 def expected(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0):
-    output, logsumexp = reference(
-        *(t.transpose(1, 2) for t in (q, k, v)), scale=softmax_scale, causal=causal, window=window_size, softcap=softcap
-    )
+    options = {"scale": softmax_scale, "causal": causal, "window": window_size, "softcap": softcap}
+    output, logsumexp = reference(*(t.transpose(1, 2) for t in (q, k, v)), **options)
     return output.transpose(1, 2), logsumexp
 
 
@@ -105,13 +104,12 @@ def test_signatures() -> None:
         by_position = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         assert by_position == f"{packed} {common}".split()
     descales = "q_descale k_descale v_descale window_size attention_chunk softcap"
-    rest = "sm_margin return_attn_probs"
-    assert list(inspect.signature(fa3.flash_attn_func).parameters) == (
-        f"q k v softmax_scale causal qv {descales} num_splits pack_gqa deterministic {rest}".split()
-    )
-    assert list(inspect.signature(fa3.flash_attn_qkvpacked_func).parameters) == (
-        f"qkv softmax_scale causal {descales} deterministic num_heads_q {rest}".split()
-    )
+    for name, parameters in (
+        ("", f"q k v softmax_scale causal qv {descales} num_splits pack_gqa deterministic"),
+        ("_qkvpacked", f"qkv softmax_scale causal {descales} deterministic num_heads_q"),
+    ):
+        signature = inspect.signature(getattr(fa3, f"flash_attn{name}_func"))
+        assert list(signature.parameters) == [*parameters.split(), "sm_margin", "return_attn_probs"]
     q, k, v = inputs("cpu")
     window = (5, 3)
     wanted = fa2.flash_attn_func(q, k, v, softmax_scale=0.3, window_size=window, softcap=4.0)
@@ -123,9 +121,8 @@ def test_signatures() -> None:
 
 def test_arguments_of_flash_attention_3_by_name() -> None:
     q, k, v = inputs("cpu")
-    output = fa2.flash_attn_func(
-        q, k, v, causal=True, qv=None, q_descale=None, num_splits=4, pack_gqa=True, sm_margin=8
-    )
+    options = {"qv": None, "q_descale": None, "num_splits": 4, "pack_gqa": True, "sm_margin": 8}
+    output = fa2.flash_attn_func(q, k, v, causal=True, **options)
     torch.testing.assert_close(output, fa2.flash_attn_func(q, k, v, causal=True), rtol=0, atol=0)
 
 
@@ -252,10 +249,8 @@ def test_caches(device: torch.device, new: int, options: dict) -> None:
         (fa2, "with_kvcache", {"rotary_cos": torch.ones(1)}, NotImplementedError, "has no rotary_cos"),
         (fa2, "with_kvcache", {"cache_leftpad": torch.ones(1)}, NotImplementedError, "has no cache_leftpad"),
         (fa2, "with_kvcache", {"k": torch.ones(1)}, ValueError, "expected cache_seqlens with k, got None"),
-        *(
-            (fa2, "with_kvcache", {"cache_seqlens": x}, TypeError, f"expected cache_seqlens to be .*, got {kind}")
-            for x, kind in ((2.5, "float"), ([19], "list"))
-        ),
+        (fa2, "with_kvcache", {"cache_seqlens": 2.5}, TypeError, "expected cache_seqlens to be .*, got float"),
+        (fa2, "with_kvcache", {"cache_seqlens": [19]}, TypeError, "expected cache_seqlens to be .*, got list"),
         (fa3, "with_kvcache", {"cu_seqlens_k_new": torch.ones(1)}, NotImplementedError, "has no cu_seqlens_k_new"),
         (fa3, "with_kvcache", {"cu_seqlens_q": torch.ones(1)}, ValueError, "expected max_seqlen_q with cu_seqlens_q"),
         (fa3, "with_kvcache", {name: torch.ones(1) for name in ("v", "cu_seqlens_q")}, NotImplementedError, "appends"),
@@ -265,9 +260,8 @@ def test_caches(device: torch.device, new: int, options: dict) -> None:
 def test_sequences_that_are_refused(module, name: str, arguments: dict, error: type[Exception], message: str) -> None:
     q, k, v = inputs("cpu")
     given = (q[0], k[0], v[0], *[ends([19], "cpu")] * 2, 19, 19) if name == "varlen_func" else (q, k, v)
-    with pytest.raises(error, match=rf"^flash_attn_{name}: {message}") as raised:
+    with pytest.raises(error, match=rf"^flash_attn_{name}: {message}.*\Z"):  # one line
         getattr(module, f"flash_attn_{name}")(*given, **arguments)
-    assert "\n" not in str(raised.value)
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:

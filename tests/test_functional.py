@@ -3,8 +3,9 @@
 import ctypes
 import gc
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import named
 import pytest
@@ -94,9 +95,7 @@ def test_every_operator_is_in_every_list_and_has_a_documented_function() -> None
     [
         *(("addmm", ["input", "mat1", "mat2", "beta", "alpha"]), ("linear", ["input", "weight", "bias"])),
         *(("sum", ["input", "dim", "keepdim", "dtype"]), ("mean", ["input", "dim", "keepdim", "dtype"])),
-        *(("amax", ["input", "dim", "keepdim"]), ("amin", ["input", "dim", "keepdim"])),
-        *(("argmax", ["input", "dim", "keepdim"]), ("argmin", ["input", "dim", "keepdim"])),
-        ("logsumexp", ["input", "dim", "keepdim"]),
+        *((op, ["input", "dim", "keepdim"]) for op in ("amax", "amin", "argmax", "argmin", "logsumexp")),
         ("cross_entropy", ["input", "target", "ignore_index", "reduction", "label_smoothing"]),
         *(("softmax", ["input", "dim", "dtype"]), ("log_softmax", ["input", "dim", "dtype"])),
         ("scaled_masked_softmax", ["input", "mask", "scale", "dim"]),
@@ -124,15 +123,19 @@ def test_precision_follows_torch(float32_precision: Callable[[str], None], setti
     assert [call.kwargs.get("precision", "highest") for call in recorder.ours] == [*[setting] * 5, "ieee", "ieee"]
 
 
-def test_precision_set_per_backend() -> None:
-    """torch.get_float32_matmul_precision() raises when the newer API was used; the functions must not."""
-    before = torch.backends.cuda.matmul.fp32_precision
+@contextmanager
+def fp32_precision(backend: object, value: str) -> Iterator[None]:
+    """Of one backend: torch.get_float32_matmul_precision() then raises, the functions must not."""
+    before, backend.fp32_precision = backend.fp32_precision, value
     try:
-        torch.backends.cuda.matmul.fp32_precision = "tf32"
-        with Recorder() as recorder:
-            torch_ext.matmul(randn(3, 3), randn(3, 3))
+        yield
     finally:
-        torch.backends.cuda.matmul.fp32_precision = before
+        backend.fp32_precision = before
+
+
+def test_precision_set_per_backend() -> None:
+    with fp32_precision(torch.backends.cuda.matmul, "tf32"), Recorder() as recorder:
+        torch_ext.matmul(randn(3, 3), randn(3, 3))
     assert recorder.ours[0].kwargs == {"precision": "high"}
 
 
@@ -168,16 +171,10 @@ def test_the_precision_asked_for_wins_on_the_cpu(float32_precision, setting: str
     assert ((half.double() - exact_half).abs() <= 2**-11 * exact_half.abs() + 1e-4).all()
 
 
-def test_the_precision_asked_for_wins_over_one_backends(float32_precision) -> None:
-    """torch.get_float32_matmul_precision() raises in such a state."""
-    setting = torch.backends.mkldnn.matmul
-    before = setting.fp32_precision
+def test_the_precision_asked_for_wins_over_one_backends() -> None:
     a, b = randn(64, 300), randn(300, 48)
-    try:
-        setting.fp32_precision = "bf16"
+    with fp32_precision(torch.backends.mkldnn.matmul, "bf16"):
         found = torch.ops.xgemm.matmul(a, b)
-    finally:
-        setting.fp32_precision = before
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():
         assert torch.equal(found, (a.double() @ b.double()).float())
 

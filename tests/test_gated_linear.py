@@ -28,25 +28,25 @@ def torchs(x, gate, up, bias_gate=None, bias_up=None, activation: str = "silu") 
     return ACTIVATIONS[activation](F.linear(x, gate, bias_gate)) * F.linear(x, up, bias_up)
 
 
+def wide(*tensors: torch.Tensor | None) -> Tensors:
+    return tuple(None if t is None else t.double() for t in tensors)
+
+
 def exact(*tensors: torch.Tensor | None, activation: str = "silu") -> torch.Tensor:
-    return torchs(*(None if t is None else t.double() for t in tensors), activation=activation)
+    return torchs(*wide(*tensors), activation=activation)
 
 
 def bound(x, gate, up, bias_gate=None, bias_up=None, activation: str = "silu") -> torch.Tensor:
     """The error bound of fp32 sums, componentwise: each factor's error times the other factor."""
 
-    def wide(t: torch.Tensor | None) -> torch.Tensor | None:
-        return None if t is None else t.double()
+    x, gate, up, bias_gate, bias_up = wide(x, gate, up, bias_gate, bias_up)
 
     def size(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        return F.linear(x.double().abs(), weight.double().abs(), None if bias is None else bias.double().abs())
+        return F.linear(x.abs(), weight.abs(), None if bias is None else bias.abs())
 
-    g = ACTIVATIONS[activation](F.linear(x.double(), gate.double(), wide(bias_gate))).abs()
-    u = F.linear(x.double(), up.double(), wide(bias_up)).abs()
-    # The activations' slopes are at most 1.13.
-    return (2 * math.sqrt(x.shape[-1]) + 8) * 2**-24 * (
-        1.13 * size(gate, bias_gate) * u + g * size(up, bias_up)
-    ) + 2**-22 * g * u
+    g, u = ACTIVATIONS[activation](F.linear(x, gate, bias_gate)).abs(), F.linear(x, up, bias_up).abs()
+    sums = 1.13 * size(gate, bias_gate) * u + g * size(up, bias_up)  # the activations' slopes are at most 1.13
+    return (2 * math.sqrt(x.shape[-1]) + 8) * 2**-24 * sums + 2**-22 * g * u
 
 
 def check(*tensors: torch.Tensor | None, activation: str = "silu") -> torch.Tensor:
@@ -79,10 +79,8 @@ def arguments(m: int, n: int, k: int, dtype: torch.dtype, device: torch.device |
 def test_epilogues(device: torch.device, dtype: torch.dtype, activation: str) -> None:
     for m, n, k in [(5, 7, 9), (1, 40, 64), (65, 36, 20), (40, 2, 300), (33, 130, 520)]:
         x, gate, up, bias_gate, bias_up = arguments(m, n, k, dtype, device)
-        check(x, gate, up, activation=activation)
-        check(x, gate, up, bias_gate, activation=activation)
-        check(x, gate, up, None, bias_up, activation=activation)
-        check(x, gate, up, bias_gate, bias_up, activation=activation)
+        for biases in itertools.product((None, bias_gate), (None, bias_up)):
+            check(x, gate, up, *biases, activation=activation)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -144,9 +142,9 @@ def test_special_values_go_through_as_torchs(device: torch.device, dtype: torch.
     for n in (1, 200):
         gate, up = torch.zeros(n, 136, device=device, dtype=dtype), torch.zeros(n, 136, device=device, dtype=dtype)
         gate[:, 0], up[:, 1] = 1, 1
-        wide = [t.float() for t in (x, gate, up)]
+        floats = [t.float() for t in (x, gate, up)]
         ours = gated_linear(x, gate, up, activation=activation)
-        exact = torchs(*wide, activation=activation).to(dtype)
+        exact = torchs(*floats, activation=activation).to(dtype)
         expected = torchs_on(device, ours, exact, torchs(x, gate, up, activation=activation))
         torch.testing.assert_close(ours, expected, equal_nan=True, rtol=1.6e-2, atol=1e-6)
 
@@ -167,7 +165,7 @@ def test_any_gate_times_an_infinite_factor(device: torch.device, dtype: torch.dt
             up = torch.full_like(gate, factor)
             x = torch.zeros(rows, 136, device=device, dtype=dtype)
             ours = gated_linear(x, zeros, zeros, gate, up, activation=activation).double()
-            wides = (ACTIVATIONS[activation](gate.to(wide)) * factor for wide in (torch.float32, torch.float64))
+            wides = (ACTIVATIONS[activation](gate.to(t)) * factor for t in (torch.float32, torch.float64))
             as_one = [same_kind(ours, y.double().expand(rows, -1)) for y in wides]
             assert (as_one[0] | as_one[1]).all(), gate[~(as_one[0] | as_one[1])[0]]
 

@@ -1,5 +1,6 @@
 """torch.ops.xgemm.linear: activation(input @ weight^T + bias) + residual in one launch."""
 
+import itertools
 import math
 from functools import partial
 
@@ -18,25 +19,20 @@ from common import (
     randn,
     torchs_on,
 )
+from torch import Tensor
 
 linear = torch.ops.xgemm.linear
 
 
-def torchs(
-    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, activation: str, residual: torch.Tensor | None
-) -> torch.Tensor:
+def torchs(x: Tensor, w: Tensor, bias: Tensor | None, activation: str, residual: Tensor | None) -> Tensor:
     y = x @ (w if w.dim() == 1 else w.t())
     y = ACTIVATIONS[activation](y if bias is None else y + bias)
     return y if residual is None else y + residual
 
 
 def check(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    activation: str = "none",
-    residual: torch.Tensor | None = None,
-) -> torch.Tensor:
+    x: Tensor, w: Tensor, bias: Tensor | None = None, activation: str = "none", residual: Tensor | None = None
+) -> Tensor:
     poison(x.device, megabytes=1)
     out = linear(x, w, bias, activation=activation, residual=residual)
     wide = [None if t is None else t.double() for t in (bias, residual)]
@@ -60,22 +56,17 @@ def check(
 @pytest.mark.parametrize("dtype", FLOATING)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_epilogues(device: torch.device, dtype: torch.dtype, activation: str) -> None:
-    def new(*shape: int) -> torch.Tensor:
-        return randn(*shape, dtype=dtype, device=device)
-
     for m, n, k in [(5, 7, 9), (1, 40, 64), (65, 36, 20), (40, 2, 300), (33, 130, 520)]:
-        x, w, bias, residual = new(m, k), new(n, k), new(n), new(m, n)
-        check(x, w, None, activation)
-        check(x, w, bias, activation)
-        check(x, w, None, activation, residual)
-        check(x, w, bias, activation, residual)
+        shapes = (m, k), (n, k), (n,), (m, n)
+        x, w, bias, residual = (randn(*shape, dtype=dtype, device=device) for shape in shapes)
+        for addends in itertools.product((None, bias), (None, residual)):
+            check(x, w, addends[0], activation, addends[1])
 
 
 SHAPES = [((9,), (7, 9)), ((9,), (9,)), ((5, 9), (9,)), ((2, 5, 9), (9,)), ((2, 5, 9), (7, 9)), ((4, 1, 3, 9), (7, 9))]
-SHAPES += [((3, 1, 9), (7, 9))]
 
 
-@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("shapes", [*SHAPES, ((3, 1, 9), (7, 9))], ids=str)
 def test_shapes(device: torch.device, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     x, w = (randn(*shape, device=device) for shape in shapes)
     out = check(x, w)
@@ -109,10 +100,8 @@ def test_residual_of_any_strides(device: torch.device) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_empty(device: torch.device, dtype: torch.dtype) -> None:
-    bias, residual = randn(7, dtype=dtype, device=device), randn(3, 7, dtype=dtype, device=device)
-    out = linear(
-        randn(3, 0, dtype=dtype, device=device), randn(7, 0, dtype=dtype, device=device), bias, residual=residual
-    )
+    x, w, bias, residual = (randn(*shape, dtype=dtype, device=device) for shape in ((3, 0), (7, 0), (7,), (3, 7)))
+    out = linear(x, w, bias, residual=residual)
     assert_as_good_as(out, bias + residual, bias.double() + residual.double())
     assert linear(randn(0, 5, device=device), randn(7, 5, device=device)).shape == (0, 7)
     assert linear(randn(2, 0, 5, device=device), randn(7, 5, device=device), randn(7, device=device)).shape == (2, 0, 7)
@@ -193,8 +182,7 @@ def test_small_cases(activation: str) -> None:
     for m, n, k in [(19, 37, 300), (20, 36, 40), (3, 40, 300), (40, 1, 36)]:
         x, w, bias = (randn(*s, device="cuda") for s in ((m, k), (n, k), (n,)))
         check(x, w, bias, activation, randn(m, n, device="cuda"))
-    x, w, bias, residual = (
-        randn(*s, dtype=torch.bfloat16, device="cuda") for s in ((40, 72), (136, 72), (136,), (40, 136))
-    )
+    shapes = (40, 72), (136, 72), (136,), (40, 136)
+    x, w, bias, residual = (randn(*s, dtype=torch.bfloat16, device="cuda") for s in shapes)
     check(x, w, bias, activation)
     check(x, w, bias, activation, residual)

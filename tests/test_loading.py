@@ -49,9 +49,8 @@ def test_another_build_by_the_environment(tmp_path: Path, package: Path, monkeyp
     other.unlink()
     monkeypatch.setenv("XGEMM_LIBRARY", str(other))
     monkeypatch.setattr(_load, "LIBRARY", other)
-    with pytest.raises(
-        ImportError, match=f"^xgemm: XGEMM_LIBRARY names {re.escape(str(other))}, which does not exist$"
-    ):
+    message = f"^xgemm: XGEMM_LIBRARY names {re.escape(str(other))}, which does not exist$"
+    with pytest.raises(ImportError, match=message):
         _load.load()
 
 
@@ -80,11 +79,8 @@ def test_report() -> None:
     assert code == 0 and list(lines) == ["xgemm", "torch", "kernels", "device", "library"]
     assert lines["xgemm"].startswith(f"{torch_ext.__version__}, ") and lines["torch"].startswith(torch.__version__)
     info = _load.build_info()
-    assert lines["kernels"] == (
-        f"{info['architectures']}, compiled with CUDA {info['cuda']}"
-        if info["cuda"]
-        else "none: built without CUDA, tensors on the CPU only"
-    )
+    compiled = f"{info['architectures']}, compiled with CUDA {info['cuda']}"
+    assert lines["kernels"] == (compiled if info["cuda"] else "none: built without CUDA, tensors on the CPU only")
     assert torch.cuda.is_available() != lines["device"].startswith("no NVIDIA GPU")
     assert lines["library"] == "loads"
 

@@ -1,12 +1,11 @@
 """Modules against torch's own, with torch's weights."""
 
 import copy
-import io
 import itertools
 
 import pytest
 import torch
-from common import ACTIVATIONS, TorchMath, randn
+from common import ACTIVATIONS, TorchMath, randn, saved_and_loaded
 
 import torch_ext
 from torch_ext import nn
@@ -75,15 +74,11 @@ def test_from_torch_refuses_another_module() -> None:
             ours.from_torch(torch.nn.Conv2d(2, 2, 1))
 
 
-def test_multihead_attention_refuses_heads_that_do_not_divide() -> None:
+def test_bad_options_are_refused() -> None:
     with pytest.raises(ValueError, match=r"expected embed_dim to be a multiple of num_heads=3, got 10$"):
         nn.MultiheadAttention(10, 3)
-
-
-def test_linear_refuses_an_unknown_activation() -> None:
-    with pytest.raises(
-        ValueError, match="expected activation to be one of none, relu, gelu, gelu_tanh, silu, got 'tanh'"
-    ):
+    activations = "expected activation to be one of none, relu, gelu, gelu_tanh, silu, got 'tanh'"
+    with pytest.raises(ValueError, match=activations):
         nn.Linear(3, 4, activation="tanh")
 
 
@@ -133,10 +128,7 @@ def compare(theirs, ours, args, **kwargs) -> None:
             actual = ours(*args, **kwargs)
     assert len(counter.ours) >= 3
     assert actual[0].is_contiguous()  # a caller may view it
-    torch.testing.assert_close(actual[0], expected[0], rtol=1e-4, atol=1e-5)  # torch's attention may be of any backend
-    assert (actual[1] is None) == (expected[1] is None)
-    if expected[1] is not None:
-        torch.testing.assert_close(actual[1], expected[1], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)  # torch's attention may be of any backend
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
@@ -164,12 +156,10 @@ def test_multihead_attention_masks(variant: str, need_weights: bool, device: tor
     boolean = torch.rand(L, S, device=device) < 0.3
     boolean[:, 0] = False
     additive, per_head = randn(L, S, device=device), randn(N * HEADS, L, S, device=device)
-    for attn_mask, key_padding_mask in itertools.product(
-        (None, boolean, boolean.expand(N * HEADS, L, S)), (None, padding)
-    ):
-        compare(theirs, ours, args, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=need_weights)
     soft = torch.zeros(N, S, device=device).masked_fill(padding, float("-inf"))
-    for attn_mask, key_padding_mask in itertools.product((None, additive, per_head), (None, soft)):
+    masks = [*itertools.product((None, boolean, boolean.expand(N * HEADS, L, S)), (None, padding))]
+    masks += itertools.product((None, additive, per_head), (None, soft))
+    for attn_mask, key_padding_mask in masks:
         compare(theirs, ours, args, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=need_weights)
 
 
@@ -178,12 +168,11 @@ def test_multihead_attention_causal_hint(need_weights: bool, device: torch.devic
     theirs, ours = pair(device, batch_first=True)
     x = randn(N, L, E, device=device)
     mask = torch.nn.Transformer.generate_square_subsequent_mask(L, device=device)
-    compare(theirs, ours, (x, x, x), attn_mask=mask, is_causal=True, need_weights=need_weights)
     padding = torch.zeros(N, L, device=device)
     padding[0, 3:] = float("-inf")
-    compare(
-        theirs, ours, (x, x, x), attn_mask=mask, is_causal=True, key_padding_mask=padding, need_weights=need_weights
-    )
+    options = {"attn_mask": mask, "is_causal": True, "need_weights": need_weights}
+    for key_padding_mask in (None, padding):
+        compare(theirs, ours, (x, x, x), key_padding_mask=key_padding_mask, **options)
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
@@ -208,10 +197,7 @@ def test_multihead_attention_from_torch_shares_parameters() -> None:
 
 def test_multihead_attention_survives_copies_and_pickles() -> None:
     theirs, ours = pair(torch.device("cpu"))
-    file = io.BytesIO()
-    torch.save(ours, file)
-    file.seek(0)
-    for again in (copy.deepcopy(ours), torch.load(file, weights_only=False)):
+    for again in (copy.deepcopy(ours), saved_and_loaded(ours)):
         compare(theirs, again, inputs(torch.device("cpu"), theirs))
 
 
@@ -229,9 +215,8 @@ def test_multihead_attention_refuses() -> None:
             ("expected query of 2 or 3 dims, the last of size 12", lambda: ours(x[None], x[None], x[None])),
             ("has no dropout, got dropout=0.1 in training", lambda: ours.train()(x, x, x)),
         ):
-            with pytest.raises(RuntimeError, match=f"^xgemm.nn.MultiheadAttention: {error}") as caught:
+            with pytest.raises(RuntimeError, match=rf"^xgemm.nn.MultiheadAttention: {error}.*\Z"):  # one line
                 call()
-            assert "\n" not in str(caught.value)
         ours.eval()(x, x, x)
 
 

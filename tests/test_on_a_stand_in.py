@@ -52,11 +52,9 @@ def test_matmul(arguments: list[str], tmp_path: Path, monkeypatch: pytest.Monkey
 def test_attention(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backends = dict.fromkeys(attention_peers.BACKENDS, attention_peers.SDPBackend.MATH)  # which a CPU has
     monkeypatch.setattr(attention_peers, "BACKENDS", backends)
-    problems = [
-        *((Problem(1, 2, 2, 32, 32, 16), torch.float32), (Problem(2, 4, 2, 1, 64, 16), torch.bfloat16)),
-        *((Problem(1, 4, 2, 3, 32, 16, causal=True), torch.bfloat16),),
-        *((Problem(2, 2, 2, 16, 16, 16, mask="padding"), torch.bfloat16),),
-    ]
+    halves = Problem(2, 4, 2, 1, 64, 16), Problem(1, 4, 2, 3, 32, 16, causal=True)
+    halves += (Problem(2, 2, 2, 16, 16, 16, mask="padding"),)
+    problems = [(Problem(1, 2, 2, 32, 32, 16), torch.float32), *((problem, torch.bfloat16) for problem in halves)]
     monkeypatch.setattr(attention, "quick", lambda: [("prefill", problems)])
     assert attention.main(arguments) == 0
     rows = rows_of(tmp_path / "attention.json")

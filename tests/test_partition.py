@@ -11,6 +11,7 @@ from torch.cuda import green_contexts
 op = torch.ops.xgemm
 pytestmark = [
     pytest.mark.cuda,
+    pytest.mark.usefixtures("no_grad"),
     pytest.mark.skipif(not green_contexts.SUPPORTED, reason="this torch has no green contexts"),
 ]
 
@@ -38,7 +39,6 @@ def check(call, *args: torch.Tensor) -> None:
         assert torch.equal(found, again)
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("call", CALLS, ids=name)
 def test_every_op(partition: int, call: Call, dtype: torch.dtype) -> None:
@@ -49,7 +49,6 @@ def test_every_op(partition: int, call: Call, dtype: torch.dtype) -> None:
         check(lambda *a: call.raw(*a, **call.kwargs), *args)
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", [(64, 70001), (8, 300000), (3, 1 << 20), (512, 4096), (16, 5, 100000)], ids=str)
 def test_long_rows_and_columns(partition: int, shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -63,7 +62,6 @@ def test_long_rows_and_columns(partition: int, shape: tuple[int, ...], dtype: to
         assert torch.equal(op.argmax(x, dim), torch.argmax(x, dim))
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize(
     "shape",
@@ -78,7 +76,6 @@ def test_matmul(partition: int, shape: tuple[int, int, int], dtype: torch.dtype)
     check(lambda a, b: op.matmul(a, b), a, b.mT.contiguous())
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("queries", "keys"), [(300, 300), (1, 9000), (2000, 2000)])
 def test_attention(partition: int, queries: int, keys: int, dtype: torch.dtype) -> None:
@@ -86,7 +83,6 @@ def test_attention(partition: int, queries: int, keys: int, dtype: torch.dtype) 
     check(lambda q, k, v: op.attention(q, k, v, is_causal=queries == keys), q, k, v)
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("sms", SMS)
 def test_two_partitions_at_a_time(sms: int) -> None:
     """Their default streams run kernels side by side: memory that outlives a call belongs to one of them."""
@@ -107,7 +103,6 @@ def test_two_partitions_at_a_time(sms: int) -> None:
             assert all(map(torch.equal, later, results[0]))
 
 
-@torch.no_grad()
 def test_the_whole_gpu_afterwards() -> None:
     """The first call of a thread inside a partition, and one outside after it."""
     x = randn(8, 300000, device="cuda")

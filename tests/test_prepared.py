@@ -1,16 +1,17 @@
 """torch_ext.prepare: a weight's split copy is kept, is never stale, and changes no bit."""
 
 import copy
-import io
 import pickle
 from collections.abc import Callable
 
 import pytest
 import torch
-from common import on_hopper, poison, randn
+from common import on_hopper, poison, randn, saved_and_loaded
 
 import torch_ext
 from torch_ext import _architecture, nn
+
+STALE = "as it was when it was prepared"
 
 
 def highest(x: torch.Tensor, w: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
@@ -54,11 +55,8 @@ def test_a_changed_weight_is_refused(device: torch.device) -> None:
     for change in changes:
         change()
         assert not prepared.is_fresh()
-        with pytest.raises(
-            RuntimeError, match=r"^xgemm::linear: expected the weight as it was when it was prepared"
-        ) as e:
+        with pytest.raises(RuntimeError, match=f"^xgemm::linear: expected the weight {STALE}[^\\n]*$"):
             torch_ext.linear(x, prepared)
-        assert "\n" not in str(e.value)
         prepared.update()
         torch.testing.assert_close(torch_ext.linear(x, prepared).double(), highest(x, w), rtol=1e-5, atol=1e-4)
 
@@ -70,7 +68,7 @@ def test_another_storage_at_the_same_address_is_seen(device: torch.device) -> No
     for _ in range(3):
         w.data = torch.empty(0, device=device)
         w.data = randn(200, 136, device=device)
-        with pytest.raises(RuntimeError, match="as it was when it was prepared"):
+        with pytest.raises(RuntimeError, match=STALE):
             torch_ext.linear(x, prepared)
 
 
@@ -99,35 +97,29 @@ def test_prepare_refuses() -> None:
         (randn(3, 4).to_sparse(), r"dense \(strided\) tensor, got a sparse"),
         (randn(3, 4).to_sparse_csr(), r"dense \(strided\) tensor, got a sparse"),
     ):
-        with pytest.raises(RuntimeError, match=f"^xgemm::prepare: expected .*{message}") as caught:
+        with pytest.raises(RuntimeError, match=f"^xgemm::prepare: expected .*{message}[^\\n]*$"):
             torch_ext.prepare(wrong)
-        assert "\n" not in str(caught.value)
     for nothing in (None, 3, "weight", [1.0]):
-        with pytest.raises(
-            TypeError, match=f"^xgemm::prepare: expected weight to be a Tensor, got {type(nothing).__name__}$"
-        ):
+        got = type(nothing).__name__
+        with pytest.raises(TypeError, match=f"^xgemm::prepare: expected weight to be a Tensor, got {got}$"):
             torch_ext.prepare(nothing)
     with pytest.raises(ValueError, match=r"^xgemm::prepare: expected precision"):
         torch_ext.prepare(randn(3, 4), "exact")
+    x, w = randn(2, 4), randn(3, 4)
     with pytest.raises(RuntimeError, match=r"^xgemm::linear_prepared: expected prepared to be what prepare"):
-        torch.ops.xgemm.linear_prepared(randn(2, 4), randn(3, 4), randn(3))
+        torch.ops.xgemm.linear_prepared(x, w, randn(3))
     with pytest.raises(RuntimeError, match=r"^xgemm::linear_prepared: expected weight and prepared on one device"):
-        torch.ops.xgemm.linear_prepared(
-            randn(2, 4, device="meta"), randn(3, 4, device="meta"), torch.ops.xgemm.prepare(randn(3, 4))
-        )
-    w = randn(3, 4).requires_grad_()
+        torch.ops.xgemm.linear_prepared(x.to("meta"), w.to("meta"), torch.ops.xgemm.prepare(w))
     with pytest.raises(RuntimeError, match=r"^xgemm::linear_prepared: has no backward"):
-        torch_ext.linear(randn(2, 4), torch_ext.prepare(w))
+        torch_ext.linear(x, torch_ext.prepare(w.requires_grad_()))
 
 
 @pytest.mark.parametrize(
     ("capability", "built_for", "copied"),
     [
-        ((9, 0), "8.0+PTX 9.0a", True),
+        *(((9, 0), "8.0+PTX 9.0a", True), ((8, 0), "8.0+PTX 9.0a", True), ((12, 0), "8.0+PTX 9.0a", False)),
         ((9, 0), "8.0+PTX", False),  # it runs code for 8.9
-        ((8, 0), "8.0+PTX 9.0a", True),
         ((8, 6), "8.0+PTX 9.0a", False),  # three products in fp16 take longer than one in fp32
-        ((12, 0), "8.0+PTX 9.0a", False),
     ],
 )
 def test_the_fake_asks_for_the_gpu_and_the_librarys_code(
@@ -182,10 +174,7 @@ def test_layer(device: torch.device) -> None:
     for again in (copy.deepcopy(ours), layer(device).prepare()):
         again.load_state_dict(ours.state_dict())
         assert torch.equal(again(x), ours(x))
-    file = io.BytesIO()
-    torch.save(ours, file)
-    file.seek(0)
-    loaded = torch.load(file, weights_only=False)
+    loaded = saved_and_loaded(ours)
     assert loaded.prepared and loaded.prepared_memory == 0 and torch.equal(loaded(x), ours(x))
     wide = ours.double()
     assert wide.prepared_memory == 0

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -122,22 +123,15 @@ def test_calls_that_are_not_served(extra: dict) -> None:
 
 @pytest.mark.parametrize("name", sdpa.OPERATORS)
 def test_tensors_that_are_not_served(name: str) -> None:
-    def is_served(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
-        return served(name, arguments(name, q, k, v)) is not None
-
     q, k, v = inputs(HEADS_FIRST, SIZES[0])
-    assert is_served(q, k, v)
-    assert not is_served(q.float(), k.float(), v.float())
-    assert not is_served(q, k.half(), v)
-    assert not is_served(q, k, v[..., :8])
-    assert not is_served(q[:1], k, v)
-    assert not is_served(q, k[:, :3], v[:, :3])
-    assert not is_served(q[:0], k[:0], v[:0])
-    assert not is_served(q, k[:, :, :0], v[:, :, :0])
-    assert not is_served(q, k, v.mT.contiguous().mT)
-    assert not is_served(q, k, v.to("meta"))
-    for size in (12, 264):
-        assert not is_served(*inputs(HEADS_FIRST, (2, 4, 4, 17, 17, size)))
+    assert served(name, arguments(name, q, k, v)) is not None
+    for tensors in (
+        *((q.float(), k.float(), v.float()), (q, k.half(), v), (q, k, v[..., :8]), (q[:1], k, v)),
+        *((q, k[:, :3], v[:, :3]), (q[:0], k[:0], v[:0]), (q, k[:, :, :0], v[:, :, :0])),
+        *((q, k, v.mT.contiguous().mT), (q, k, v.to("meta"))),
+        *(inputs(HEADS_FIRST, (2, 4, 4, 17, 17, size)) for size in (12, 264)),
+    ):
+        assert served(name, arguments(name, *tensors)) is None, [(t.shape, t.stride(), t.dtype) for t in tensors]
     packed = tuple(t[0].transpose(0, 1) for t in (q, k, v))
     assert _sdpa.FORWARDS[FORWARD](dict(zip(("query", "key", "value"), packed, strict=True))) is None
 
@@ -170,9 +164,8 @@ def test_packed_sequences(make: Callable, causal: bool, window: tuple, scale: fl
     on_meta = (t.to("meta") if isinstance(t, torch.Tensor) else t for t in args)
     assert described(results) == described(torch.ops.aten._flash_attention_forward(*on_meta, **options))
     used = served(FORWARD, args, **options, seqused_k=int32([4, 0, 9, 0], "cpu"))
-    output, _ = packed_reference(
-        q, k[ROWS], v[ROWS], (LENGTHS[0], [4, 0, 9, 0]), is_causal=causal, window=plain, scale=scale
-    )
+    fewer = (q, k[ROWS], v[ROWS], (LENGTHS[0], [4, 0, 9, 0]))
+    output, _ = packed_reference(*fewer, is_causal=causal, window=plain, scale=scale)
     torch.testing.assert_close(used[0].double(), output, rtol=2e-2, atol=2e-2)
     changes = {"cum_seq_k": None}, {"cum_seq_q": args[3].long()}, {"dropout_p": 0.1}, {"cum_seq_k": args[4].to("meta")}
     for others in changes:
@@ -183,7 +176,7 @@ OF_SEQUENCES = ("cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_cau
 ROWS = [0, 1, 2, 3, *range(7, 16)]  # of the keys: 4 of the first 5, none of 2, all of 9
 
 
-def packed(tensors: tuple, lengths: list, nested: bool, causal: bool) -> torch.Tensor:
+def packed(*tensors: torch.Tensor, lengths: list, nested: bool, causal: bool) -> torch.Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
     offsets = [ends(n, tensors[0].device) for n in lengths]
@@ -308,22 +301,16 @@ def check_gradients(call: Callable, tensors: tuple, *, served: list, of: Callabl
         assert_as_good_as(mine, its, wanted, noise=1e-5)  # of fp32 sums that cancel: with one key, two gradients are 0
 
 
+OF_GRADIENTS = [(2, 4, 4, 128, 128, 64), (1, 6, 2, 333, 333, 128), (2, 8, 1, 65, 65, 72), (1, 3, 3, 1, 1, 8)]
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 @pytest.mark.parametrize("order", [HEADS_FIRST, HEADS_BESIDE, PACKED])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        *((2, 4, 4, 128, 128, 64), (1, 6, 2, 333, 333, 128), (2, 8, 1, 65, 65, 72), (1, 3, 3, 1, 1, 8)),
-        (1, 2, 2, 200, 200, 256),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("sizes", [*OF_GRADIENTS, (1, 2, 2, 200, 200, 256)], ids=str)
 def test_gradients(sizes: tuple, is_causal: bool, order: str, dtype: torch.dtype, active: list) -> None:
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return flash(q, k, v, is_causal=is_causal)
-
+    call = partial(flash, is_causal=is_causal)
     check_gradients(call, inputs(order, sizes, dtype, "cuda"), served=active, causal=is_causal)
 
 
@@ -331,12 +318,8 @@ def test_gradients(sizes: tuple, is_causal: bool, order: str, dtype: torch.dtype
 @pytest.mark.parametrize("lengths", [(70, 300), (1, 129), (300, 70)], ids=str)
 def test_gradients_of_other_lengths_and_head_sizes(lengths: tuple[int, int], active: list) -> None:
     """Head size 13, which torch fills up to 16, and a scale."""
-
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return flash(q, k, v, scale=0.4)
-
     tensors = inputs(HEADS_FIRST, (2, 4, 2, *lengths, 13), torch.bfloat16, "cuda")
-    check_gradients(call, tensors, served=active, scale=0.4)
+    check_gradients(partial(flash, scale=0.4), tensors, served=active, scale=0.4)
 
 
 @pytest.mark.cuda
@@ -396,10 +379,7 @@ def test_gradients_of_packed_sequences(nested: bool, causal: bool, active: list)
     """varlen_attn and nested tensors with torch's own backward: errors are at most torch's own, doubled."""
     lengths = ([70, 1, 300, 129],) * 2 if nested else ([70, 0, 300, 129], [128, 5, 257, 110])
     tensors = tuple(randn(sum(n), 4, 64, dtype=torch.bfloat16, device="cuda") for n in (*lengths, lengths[1]))
-
-    def call(*tensors: torch.Tensor) -> torch.Tensor:
-        return packed(tensors, lengths, nested, causal)
-
+    call = partial(packed, lengths=lengths, nested=nested, causal=causal)
     check_gradients(call, tensors, served=active, of=packed_reference, lengths=lengths, is_causal=causal)
 
 

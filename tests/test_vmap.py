@@ -1,6 +1,5 @@
 """torch.vmap of every operator: one call and no warning, equal to a loop, whichever arguments have a batch dim."""
 
-import warnings
 from functools import partial
 
 import pytest
@@ -95,14 +94,14 @@ def test_prepare() -> None:
     assert torch.equal(torch.vmap(torch.ops.xgemm.prepare)(w), torch.stack([torch.ops.xgemm.prepare(x) for x in w]))
 
 
+@torch.no_grad()
+@pytest.mark.filterwarnings("error")
 def test_ensemble_of_modules() -> None:
     layers = [torch_ext.nn.Linear(4, 3, activation="gelu") for _ in range(5)]
     parameters, _ = torch.func.stack_module_state(layers)
     x = randn(2, 4)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        actual = torch.vmap(lambda p: torch.func.functional_call(layers[0], p, (x,)))(parameters)
-        torch.testing.assert_close(actual, torch.stack([layer(x) for layer in layers]))
+    actual = torch.vmap(lambda p: torch.func.functional_call(layers[0], p, (x,)))(parameters)
+    torch.testing.assert_close(actual, torch.stack([layer(x) for layer in layers]))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +141,6 @@ def test_requires_grad_is_refused(softmax) -> None:
 )
 def test_sequences_have_no_more_batch_dims(call: Call) -> None:
     query, *others = call.args(torch.device("cpu"), torch.float32)
-    with pytest.raises(
-        RuntimeError, match=rf"^xgemm::{call.op}: expected tensors without a dim of torch.vmap, got .*$"
-    ):
+    message = rf"^xgemm::{call.op}: expected tensors without a dim of torch.vmap, got .*$"
+    with pytest.raises(RuntimeError, match=message):
         torch.vmap(lambda q: call.raw(q, *others))(query.expand(3, *query.shape))
