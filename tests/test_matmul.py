@@ -91,7 +91,7 @@ def check(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def check_replays_of_two(a: torch.Tensor, b: torch.Tensor, **precision: str) -> None:
+def replay_two(a: torch.Tensor, b: torch.Tensor, **precision: str) -> None:
     """Two products in a CUDA graph: the second reads the first's result and may be launched before it ends."""
 
     def both() -> tuple[torch.Tensor, torch.Tensor]:
@@ -755,7 +755,7 @@ def test_tf32_by_mma_with_k_split_on_streams_and_in_graphs() -> None:
         out = check_tf32(a, b)
         results = on_streams([lambda: matmul(a, b, precision="high")] * 3, times=20)
         assert all(torch.equal(result, out) for result in results)
-        check_replays_of_two(a, b, precision="high")
+        replay_two(a, b, precision="high")
         check_tf32(out.mT, out)
 
 
@@ -833,15 +833,15 @@ def test_tf32_tiles_epilogues(tile: str) -> None:
         for m, n, k in [(70, 132, 264), (20, 95, 64), (300, 53, 100)]:
             x, w, c = randn(m, k, device="cuda"), randn(n, k, device="cuda"), randn(m, n, device="cuda")
             bias = randn(n, device="cuda")
+            one = bias[:1].expand(n) if m == 70 else bias
             product, scale = reference(x, w.mT)
             for weight in (w, transposed(w)):
                 poison("cuda", megabytes=1)
                 out = linear(x, weight, bias, activation="silu", residual=c, precision="high")
                 exact = torch.nn.functional.silu(product + bias.double()) + c.double()
                 assert componentwise_error(out, exact, scale + 1) <= 2 * TF32_BOUND
-                out = linear(x, weight, bias[:1].expand(n) if m == 70 else bias, precision="high")
-                exact = product + (bias[:1] if m == 70 else bias).double()
-                assert componentwise_error(out, exact, scale + 1) <= 2 * TF32_BOUND
+                out = linear(x, weight, one, precision="high")
+                assert componentwise_error(out, product + one.double(), scale + 1) <= 2 * TF32_BOUND
                 out = addmm(c, x, weight.mT, beta=0.5, alpha=-2, precision="high")
                 exact = 0.5 * c.double() - 2 * product
                 assert componentwise_error(out, exact, 2 * scale + 1) <= 2 * TF32_BOUND
