@@ -24,9 +24,7 @@ def check(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: float = 1.0, 
     out = addmm(c, a, b, beta=beta, alpha=alpha)
     exact = alpha * (a.double() @ b.double()) + (beta * c.double() if beta != 0 else 0)
     scale = abs(alpha) * (a.double().abs() @ b.double().abs()) + (abs(beta) * c.double().abs() if beta != 0 else 0)
-    assert out.shape == exact.shape
-    assert out.dtype == a.dtype
-    assert out.is_contiguous()
+    assert (out.shape, out.dtype) == (exact.shape, a.dtype) and out.is_contiguous()
     if a.dtype in (torch.float16, torch.bfloat16):
         assert_as_good_as(out, torch.addmm(c, a, b, beta=beta, alpha=alpha), exact)
     else:
