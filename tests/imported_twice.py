@@ -77,9 +77,8 @@ def check_all() -> None:
     finally:
         torch.distributed.destroy_process_group()
 
-    model = torch.nn.Sequential(
-        torch.nn.Linear(8, 6), torch_ext.nn.Linear(6, 3, activation="relu"), torch.nn.Softmax(1)
-    )
+    ours = torch_ext.nn.Linear(6, 3, activation="relu")
+    model = torch.nn.Sequential(torch.nn.Linear(8, 6), ours, torch.nn.Softmax(1))
     with torch.inference_mode():
         expected = model(x)
         report = torch_ext.replace(model)

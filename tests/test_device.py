@@ -116,18 +116,10 @@ def test_rates(monkeypatch: pytest.MonkeyPatch, name: str, sms, clock, memory, b
 
 
 def test_device_query(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    sizes = ("small", 10, 2000, 8), ("large", 132, 1980, 8), ("integrated", 999, 1980, 99), ("roomy", 132, 1980, 9)
     gpus = [
-        properties(
-            name, is_integrated=name == "integrated", multi_processor_count=sms, clock_rate=mhz * 1000, total_memory=gb
-        )
-        for name, sms, mhz, gb in (
-            *(
-                ("small", 10, 2000, 8),
-                ("large", 132, 1980, 8),
-                ("integrated", 999, 1980, 99),
-                ("more memory", 132, 1980, 9),
-            ),
-        )
+        properties(name, is_integrated=sms > 132, multi_processor_count=sms, clock_rate=mhz * 1000, total_memory=gb)
+        for name, sms, mhz, gb in sizes
     ]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))

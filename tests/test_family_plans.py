@@ -20,10 +20,8 @@ APPLIES = {
     "mma": (
         *((128, 128, 128), {"dtype": BF16}, HALF_TILES),
         [
-            {"dtype": F32},
-            {"dtype": F64},
-            {"gated": True},
-            *({"forced": name} for name in ("wgmma", "simt", "mma_16x16")),
+            *({"dtype": F32}, {"dtype": F64}, {"gated": True}, {"forced": "wgmma"}, {"forced": "simt"}),
+            {"forced": "mma_16x16"},
         ],
     ),
     "mma_tf32": (
@@ -165,10 +163,10 @@ def test_fp64_by_architecture_and_columns(fp64: Ask) -> None:
 
 def test_forced_splits(fp64: Ask) -> None:
     for splits in (1, 2, 4, 7, 8):
-        free, invariant = (
-            fp64(64, 1024, 4096, dtype=F64, forced=f"fp64_64x64/{splits}", batch_invariant=mode) for mode in (0, 1)
-        )
-        assert free["splits"] == splits and (invariant is None if splits == 7 else invariant["splits"] == splits)
+        name = f"fp64_64x64/{splits}"
+        assert fp64(64, 1024, 4096, dtype=F64, forced=name)["splits"] == splits
+        invariant = fp64(64, 1024, 4096, dtype=F64, forced=name, batch_invariant=True)
+        assert invariant is None if splits == 7 else invariant["splits"] == splits
     assert fp64(64, 64, 64, dtype=F64, forced="fp64_63x64") is None
 
 

@@ -69,9 +69,7 @@ def run(tmp_path: Path) -> Callable[..., tuple[subprocess.CompletedProcess[str],
     return command
 
 
-def test_planted_crash_hang_and_wrong_result_cost_a_case_each(
-    run: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_planted_crash_hang_and_wrong_result_cost_a_case_each(run: Callable, tmp_path: Path, monkeypatch, capsys):
     # Seed 3's case 12 is a valid call; an invalid one would not check the result.
     ran, result = run("--ops", "amax", "--cases", "13", "--seed", "3", "--use", "planted", "--timeout", "10")
     assert ran.returncode == 1, ran.stdout + ran.stderr
@@ -234,9 +232,7 @@ def follows_torchs_setting(op: Op, name: str) -> Op:
     ],
     ids=["dtype", "shape", "strides", "repeat", "NaN", "input", "precision"],
 )
-def test_what_else_may_be_wrong_with_a_result(
-    monkeypatch: pytest.MonkeyPatch, streams: list[str], change: Callable[[Op, str], Op], message: str
-) -> None:
+def test_what_else_may_be_wrong_with_a_result(monkeypatch, streams: list[str], change: Callable, message: str) -> None:
     plant(monkeypatch, change)
     for stream in streams:
         assert any(message in found for found in failures(stream, 100 if len(streams) == 1 else 40)), stream
