@@ -284,7 +284,6 @@ def test_python_interface():
 
 
 def test_the_package_does_without_the_checkout():
-    """Nothing under torch_ext imports what only a checkout has."""
     for path in Path(lab.__file__).parents[1].rglob("*.py"):
         assert not re.search(r"^\s*(from|import) (benchmarks|tools|tests)\b", path.read_text(), re.MULTILINE), path
 

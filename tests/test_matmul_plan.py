@@ -154,17 +154,16 @@ def test_few_rows_do_not_pay_for_a_copy_of_b(wgmma: Ask) -> None:
         assert copied(wgmma(16, 4095, 4097, dtype=BF16, strides=strides)) == (True, False)
         assert not in_place(1000, 4095, 4097, strides=strides)
         assert copied(wgmma(1000, 4095, 4097, dtype=BF16, strides=strides))[1]
-    assert not in_place(16, 4096, 4097)
-    assert not in_place(100, 1001, 1001)
-    assert in_place(128, 4097, 4097)
-    assert in_place(128, 4097, 4096)
-    assert not in_place(129, 4097, 4097)
-    for m, n, k in [(16, 1023, 8193), (100, 513, 9001)]:  # K is split
-        assert not in_place(m, n, k, layout="nt")
-    assert in_place(16, 40, 41, forced="wgmma_few_rows")
+    for size in [(128, 4097, 4097), (128, 4097, 4096)]:
+        assert in_place(*size), size
+    for size in [(16, 4096, 4097), (100, 1001, 1001), (129, 4097, 4097)]:
+        assert not in_place(*size), size
+    for size in [(16, 1023, 8193), (100, 513, 9001)]:  # K is split
+        assert not in_place(*size, layout="nt"), size
+    for k in (40, 41):
+        assert in_place(16, 40, k, forced="wgmma_few_rows")
     assert not in_place(16, 40, 41, strides=((41, 1), (39, 1)), forced="wgmma_few_rows")  # overlapping lines
     assert not in_place(16, 7, 41, layout="nt", forced="wgmma_few_rows")  # needs 8 lines
-    assert in_place(16, 40, 40, forced="wgmma_few_rows")
     assert not in_place(16, 4095, 4097, strides=((4097, 1), (8190, 2)))
     assert in_place(16, 4095, 4096, layout="tn")
     assert copied(wgmma(16, 4095, 4096, dtype=BF16, layout="tn"))[0]  # the kernel needs rows of A

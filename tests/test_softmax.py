@@ -166,7 +166,6 @@ def test_rows_longer_than_a_cluster(name):
 
 @pytest.mark.parametrize("dtype", FLOATING[:3])
 def test_subnormal_results(device, dtype):
-    """Small results, subnormal ones included, are torch's."""
     lowest = {torch.float32: -103.0, torch.float16: -16.5, torch.bfloat16: -91.0}[dtype]
     for n in (40, 5000, 50257) if device.type == "cuda" else (40,):
         x = torch.full((2, n), -float("inf"), dtype=dtype, device=device)
