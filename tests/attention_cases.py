@@ -69,10 +69,8 @@ def attend_fixture(program: str, sources: list[Path], **options: bool) -> Callab
 
 def varied_case(*numbers: int, mask: int) -> Case:
     """`numbers` are the fields from seed to bshd; the seed sets the mask's broadcast dims, soft capping and sinks."""
-    seed = numbers[0]
-    return Case(
-        *numbers, mask=mask, heads=seed // 2 % 2, rows=seed // 4 % 2, softcap=seed // 3 % 2 * 3.0, sinks=seed % 3
-    )
+    seed, rest = numbers[0], {"mask": mask, "heads": numbers[0] // 2 % 2, "rows": numbers[0] // 4 % 2}
+    return Case(*numbers, **rest, softcap=seed // 3 % 2 * 3.0, sinks=seed % 3)
 
 
 def every_mask(head_sizes: list[tuple[int, int]]) -> list[Case]:
@@ -104,9 +102,7 @@ def random_case(draw: random.Random, sq: int, group: int, sk: int, sm_counts: li
     return Case(seed=draw.randrange(1000), **sizes, **limits, **chosen, **of_mask)
 
 
-def decoding(
-    dtype: torch.dtype, sq: int, group: int, sk: int, d: int, dv: int = 0
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def decoding(dtype: torch.dtype, sq: int, group: int, sk: int, d: int, dv: int = 0) -> tuple[torch.Tensor, ...]:
     """Query, key and value on a GPU: two batches of two key heads, `group` query heads for each."""
     shapes = (2, 2 * group, sq, d), (2, 2, sk, d), (2, 2, sk, dv or d)
     return tuple(randn(*shape, dtype=dtype, device="cuda") for shape in shapes)

@@ -21,12 +21,8 @@ PROBLEMS = {
     "many_rows": "batch_invariant batches group sq sk d dv",
     "decode": "fp64 batches rows sk key_begin key_end d dv shared_bytes",
 }
-USUAL = {
-    **dict.fromkeys(("fp64", "batch_invariant", "causal", "masked", "key_begin"), 0),
-    "batches": 1,
-    "group": 1,
-    "d": 128,
-}
+USUAL = dict.fromkeys(("fp64", "batch_invariant", "causal", "masked", "key_begin"), 0)
+USUAL |= {"batches": 1, "group": 1, "d": 128, "shared_bytes": H200_BYTES}
 
 
 def plan_fixture(family: str, **usual: int) -> Callable:
@@ -44,9 +40,7 @@ def plan_fixture(family: str, **usual: int) -> Callable:
 
             def ask(*sizes: int, **more: int) -> "Answer | None":
                 assert more.keys() <= set(fields), more
-                problem = (
-                    USUAL | {"shared_bytes": H200_BYTES} | usual | dict(zip(positions, sizes, strict=False)) | more
-                )
+                problem = USUAL | usual | dict(zip(positions, sizes, strict=False)) | more
                 problem = {"dv": problem["d"], "key_end": problem.get("sk", 0)} | problem
                 words = answer(family, *(int(problem[name]) for name in fields))
                 return None if words == ["-"] else {name: int(value) for name, value in (w.split("=") for w in words)}

@@ -137,10 +137,8 @@ def poison(device: torch.device | str, megabytes: int = 64) -> None:
     """Leaves freed blocks full of NaN in the allocator, so that an output element that is not written shows."""
     if torch.device(device).type != "cuda" or SANITIZED:
         return  # initcheck finds such an element itself, and large copies are slow under a sanitizer
-    blocks = [
-        torch.full((size // 4,), float("nan"), device=device) for size in (512, 4096, 1 << 16, 1 << 20, megabytes << 20)
-    ]
-    del blocks
+    sizes = (512, 4096, 1 << 16, 1 << 20, megabytes << 20)
+    _ = [torch.full((size // 4,), float("nan"), device=device) for size in sizes]  # freed as the function returns
 
 
 def foreign(dtype: torch.dtype) -> float | int:
@@ -184,21 +182,26 @@ def componentwise_error(c: torch.Tensor, c64: torch.Tensor, scale: torch.Tensor)
 
 
 def assert_as_good_as(
-    ours: torch.Tensor,
-    theirs: torch.Tensor,
-    reference: torch.Tensor,
-    factor: float = 2.0,
-    ulps: float = 1.0,
-    noise: float = 0.0,
+    ours: torch.Tensor, theirs: torch.Tensor, reference: torch.Tensor, *, ulps: float = 1.0, noise: float = 0.0
 ) -> None:
-    """Our error is at most `factor` times torch's, `ulps` roundings of the largest element and `noise` in all."""
+    """Our error is at most twice torch's, `ulps` roundings of the largest element and `noise` in all."""
     assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
     if ours.numel() == 0:
         return
     error, allowed = (ours.double() - reference).abs(), (theirs.double() - reference).abs()
     assert not torch.isnan(error).any(), "NaN in the result"
     floor = ulps * torch.finfo(ours.dtype).eps * reference.abs().max().item() + noise
-    assert error.max().item() <= factor * allowed.max().item() + floor
+    assert error.max().item() <= 2 * allowed.max().item() + floor
+
+
+def assert_product(
+    out: torch.Tensor, theirs: Callable[[], torch.Tensor], exact: torch.Tensor, scale: torch.Tensor, k: int
+) -> None:
+    """SGEMM's error bound; in half precision the error is at most twice torch's."""
+    if out.dtype in (torch.float16, torch.bfloat16):
+        assert_as_good_as(out, theirs(), exact)
+    else:
+        assert componentwise_error(out, exact, scale) <= (2 * math.sqrt(k) + 8) * torch.finfo(out.dtype).eps / 2
 
 
 def saved_and_loaded(module: torch.nn.Module) -> torch.nn.Module:

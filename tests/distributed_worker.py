@@ -266,26 +266,24 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 @check
-def tensor_parallel_modules(mesh: DeviceMesh) -> None:
+def tensor_parallel(mesh: DeviceMesh) -> None:
+    for model, x, expected in ours_and_replaced(mesh):
+        parallelize(model, mesh)
+        assert isinstance(model[0].q.weight, DTensor) and model[0].q.weight.to_local().shape == (16 // mesh.size(), 16)
+        close(model(x), expected)
     model, x, expected = blocks(mesh, torch_ext.nn.Linear)
     parallelize(model, mesh)
-    assert isinstance(model[0].q.weight, DTensor) and model[0].q.weight.to_local().shape == (16 // mesh.size(), 16)
-    close(model(x), expected)
     with torch.inference_mode():
         close(model(x), expected)
 
 
 @check
-def tensor_parallel_of_a_replaced_model(mesh: DeviceMesh) -> None:
-    for swap_first in (True, False):
-        model, x, expected = blocks(mesh)
-        if swap_first:
-            report = torch_ext.replace(model, include="all")
-        parallelize(model, mesh)
-        if not swap_first:
-            report = torch_ext.replace(model, include="all")
-        close(model(x), expected)
-        assert report.calls == SERVED, report
+def a_parallel_model_is_replaced(mesh: DeviceMesh) -> None:
+    model, x, expected = blocks(mesh)
+    parallelize(model, mesh)
+    report = torch_ext.replace(model, include="all")
+    close(model(x), expected)
+    assert report.calls == SERVED, report
 
 
 @check
@@ -333,16 +331,15 @@ def compiled(mesh: DeviceMesh) -> None:
 def errors_are_one_line(mesh: DeviceMesh) -> None:
     x = randn(4, 6, device=mesh.device_type)
     given = place(x, mesh, (Shard(0),))
-    mixed = "xgemm::matmul: expected all tensors to be DTensors where one is, got b of type"
     for call, message in [
-        (lambda: op.matmul(given, x.mT), mixed),
-        (lambda: op.matmul(given, given), "xgemm::matmul: expected a's last dim to equal b's second-to-last dim"),
-        (lambda: torch_ext.softmax(given, 2), "xgemm::softmax: expected dim in [-2, 1], got 2"),
-        (lambda: torch_ext.softmax(given.clone().requires_grad_(), 0), "xgemm::softmax: has no backward"),
+        (lambda: op.matmul(given, x.mT), "matmul: expected all tensors to be DTensors where one is, got b of type"),
+        (lambda: op.matmul(given, given), "matmul: expected a's last dim to equal b's second-to-last dim"),
+        (lambda: torch_ext.softmax(given, 2), "softmax: expected dim in [-2, 1], got 2"),
+        (lambda: torch_ext.softmax(given.clone().requires_grad_(), 0), "softmax: has no backward"),
     ]:
         with torch.enable_grad(), pytest.raises((RuntimeError, IndexError)) as error:
             call()
-        assert str(error.value).startswith(message) and "\n" not in str(error.value), error.value
+        assert str(error.value).startswith(f"xgemm::{message}") and "\n" not in str(error.value), error.value
 
 
 def main(rank: int, size: int, backend: str, folder: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from common import componentwise_error, randn, runs_hopper_kernels
+from torch import Tensor
 
 from torch_ext.lab import ladders
 
@@ -18,19 +19,12 @@ def message(call: Callable[[], object]) -> str:
     return str(error.value).splitlines()[0]
 
 
-def heads(count: int, length: int, size: int, batch: int = 1, device: str = "cpu") -> list[torch.Tensor]:
+def heads(count: int, length: int, size: int, batch: int = 1, device: str = "cpu") -> list[Tensor]:
     """Query, key and value of attention."""
     return [randn(batch, count, length, size, dtype=torch.bfloat16, device=device) for _ in range(3)]
 
 
-def assert_sgemm(
-    c: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    old: torch.Tensor | None = None,
-) -> None:
+def assert_sgemm(c: Tensor, a: Tensor, b: Tensor, alpha: float = 1, beta: float = 0, old: Tensor | None = None) -> None:
     a64, b64 = a.double(), b.double()
     reference, scale = alpha * (a64 @ b64), abs(alpha) * (a64.abs() @ b64.abs())
     if beta:

@@ -48,83 +48,77 @@ void print(const TensorOperand& x, const char* name) {
   if (x.copied || x.prepared) std::cout << (x.prepared ? " prepared_" : " copied_") << name;
 }
 
+/// Prints " name=value" for each; the names are words of one text.
+void show(const char* names, const auto&... values) {
+  std::istringstream in(names);
+  std::string name;
+  ((in >> name, std::cout << ' ' << name << '=' << values), ...);
+}
+
 struct Print {
   const Problem& p;
   bool all;
   void operator()(const SimtPlan& s) const {
-    std::cout << info(s.tile).name << " chunk=" << s.chunk << " chunks=" << s.chunks << " splits=" << s.splits
-              << " vector=" << s.vector << " workspace=" << s.workspace_bytes;
+    std::cout << info(s.tile).name;
+    show("chunk chunks splits vector workspace", s.chunk, s.chunks, s.splits, s.vector, s.workspace_bytes);
   }
   void operator()(const GemvPlan& g) const {
-    if (g.kernel == GemvKernel::sweep) {
-      std::cout << "sweep tiles=" << g.tiles << " splits=" << g.splits << " many=" << g.many;
-      return;
-    }
-    if (g.kernel == GemvKernel::outputs) {
-      std::cout << "outputs splits=" << g.splits;
-      return;
-    }
+    if (g.kernel == GemvKernel::sweep) return std::cout << "sweep", show("tiles splits many", g.tiles, g.splits, g.many);
+    if (g.kernel == GemvKernel::outputs) return std::cout << "outputs", show("splits", g.splits);
     std::cout << (g.kernel == GemvKernel::dot ? "dot" : "gemv");
-    if (g.kernel == GemvKernel::gemv) std::cout << " chunk=" << g.chunk << " chunks=" << g.chunks << " splits=" << g.splits;
-    std::cout << " vector=" << (has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4))
-              << " workspace=" << g.workspace_bytes;
+    if (g.kernel == GemvKernel::gemv) show("chunk chunks splits", g.chunk, g.chunks, g.splits);
+    show("vector workspace", has_vectors(p, lines_of_a(p), 4) && has_vectors(p, lines_of_b(p), 4), g.workspace_bytes);
   }
   void operator()(const Fp64Plan& f) const {
-    std::cout << info(f.tile).name << " segment=" << f.segment << " split_blocks=" << f.split_blocks << " splits=" << f.splits
-              << " vectors=" << has_vectors(p, lines_of_a(p), 2) << has_vectors(p, lines_of_b(p), 2)
-              << " workspace=" << f.workspace_bytes;
-    if (all)
-      std::cout << " vectors_a=" << has_vectors(p, lines_of_a(p), 2) << " vectors_b=" << has_vectors(p, lines_of_b(p), 2)
-                << " blocks=" << f.blocks;
+    const bool a = has_vectors(p, lines_of_a(p), 2), b = has_vectors(p, lines_of_b(p), 2);
+    std::cout << info(f.tile).name;
+    show("segment split_blocks splits", f.segment, f.split_blocks, f.splits);
+    std::cout << " vectors=" << a << b;
+    show("workspace", f.workspace_bytes);
+    if (all) show("vectors_a vectors_b blocks", a, b, f.blocks);
   }
   void operator()(const MmaPlan& m) const {
-    std::cout << info(m.tile).name << " bytes_a=" << m.bytes_a << " bytes_b=" << m.bytes_b;
-    if (m.splits > 1)
-      std::cout << " splits=" << m.splits << " split_blocks=" << m.split_blocks << " partials=" << m.partial_bytes
-                << " counters=" << m.counter_bytes;
+    std::cout << info(m.tile).name;
+    show("bytes_a bytes_b", m.bytes_a, m.bytes_b);
+    if (m.splits > 1) show("splits split_blocks partials counters", m.splits, m.split_blocks, m.partial_bytes, m.counter_bytes);
   }
   void operator()(const LargePlan& l) const {
-    std::cout << info(l.tile).name << " parts=" << l.parts << " splits=" << l.splits << " split_blocks=" << l.split_blocks
-              << " workspace=" << l.workspace_bytes << " partials=" << l.partial_bytes;
+    std::cout << info(l.tile).name;
+    show("parts splits split_blocks workspace partials", l.parts, l.splits, l.split_blocks, l.workspace_bytes, l.partial_bytes);
     print(l.a, "a"), print(l.b, "b");
     if (!l.parts || all) return;
-    std::cout << " fallback=";
-    (*this)(l.fallback);
+    std::cout << " fallback=", (*this)(l.fallback);
   }
   void operator()(const SlicedPlan& s) const {
-    std::cout << info(s.tile).name << " tiles=" << s.tiles << " splits=" << s.splits << " apart=" << s.apart;
+    std::cout << info(s.tile).name;
+    show("tiles splits apart", s.tiles, s.splits, s.apart);
   }
   void operator()(const Tf32Plan& t) const {
     const TileInfo& tile = info(t.tile);
-    std::cout << tile.name << " swap_ab=" << t.swap_ab << " tiles=" << t.tiles_x << 'x' << t.tiles_y << " splits=" << t.splits
-              << " split_blocks=" << t.split_blocks << " ctas=" << t.ctas << " workspace=" << t.workspace_bytes
-              << " partials=" << t.partial_bytes << " counters=" << t.counter_bytes;
+    std::cout << tile.name << " swap_ab=" << t.swap_ab << " tiles=" << t.tiles_x << 'x' << t.tiles_y;
+    show("splits split_blocks ctas", t.splits, t.split_blocks, t.ctas);
+    show("workspace partials counters", t.workspace_bytes, t.partial_bytes, t.counter_bytes);
     print(t.a, "a"), print(t.b, "b");
-    if (all)
-      std::cout << " x=" << tile.m << " y=" << tile.n << " slot=" << tile.k / kTf32TileK << " tiles_x=" << t.tiles_x
-                << " tiles_y=" << t.tiles_y << " blocks=" << t.blocks;
+    if (all) show("x y slot tiles_x tiles_y blocks", tile.m, tile.n, tile.k / kTf32TileK, t.tiles_x, t.tiles_y, t.blocks);
   }
   void operator()(const Bf16x3Plan& b) const {
     const TileInfo& tile = kBf16x3Tiles[0];
-    std::cout << tile.name << " tma=" << b.b_tma() << " vectors=" << b.a_vectors << " granule=" << b.granule
-              << " units=" << b.units << " ctas=" << b.ctas << " partials=" << b.partial_bytes;
-    if (all) std::cout << " rows=" << tile.m << " tiles=" << b.tiles << " blocks=" << b.blocks;
+    std::cout << tile.name;
+    show("tma vectors granule units ctas partials", b.b_tma(), b.a_vectors, b.granule, b.units, b.ctas, b.partial_bytes);
+    if (all) show("rows tiles blocks", tile.m, b.tiles, b.blocks);
   }
   void operator()(const WgmmaPlan& t) const {
-    std::cout << info(t.tile).name << " parts=" << t.parts << " chunk=" << t.chunk << " splits=" << t.splits
-              << " split_length=" << t.split_length << " columns=" << t.columns << " cluster=" << t.cluster
-              << " multicast=" << t.multicast << " memory_splits=" << t.memory_splits << " workspace=" << t.workspace_bytes
-              << " partials=" << t.partial_bytes << " counters=" << t.counter_bytes;
+    std::cout << info(t.tile).name;
+    show("parts chunk splits split_length columns", t.parts, t.chunk, t.splits, t.split_length, t.columns);
+    show("cluster multicast memory_splits", t.cluster, t.multicast, t.memory_splits);
+    show("workspace partials counters", t.workspace_bytes, t.partial_bytes, t.counter_bytes);
     if (t.b_as_it_lies) std::cout << " b_as_it_lies";
     if (t.swapped) std::cout << " swapped";
     print(t.a, "a"), print(t.b, "b");
     if (p.gated) print(t.up, "up");
     if (!t.parts || all) return;
     std::cout << " fallback=";
-    if (t.fallback_bf16x3)
-      std::cout << "bf16x3 ctas=" << t.fallback_bf16x3->ctas;
-    else
-      (*this)(t.fallback);
+    t.fallback_bf16x3 ? void(std::cout << "bf16x3 ctas=" << t.fallback_bf16x3->ctas) : (*this)(t.fallback);
   }
 };
 

@@ -28,9 +28,7 @@ def layouts(x: torch.Tensor) -> list[torch.Tensor]:
     return [x, misaligned(x), sliced(x), transposed(x), padded.copy_(x)]
 
 
-def check_same_bits(
-    out: torch.Tensor, tiles: Iterable[str], pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]
-) -> None:
+def check_same_bits(out: torch.Tensor, tiles: Iterable[str], pairs: Iterable[tuple]) -> None:
     """Each tile gives the bits of `out` for each pair: the same operands in other layouts."""
     for tile, (x, y) in itertools.product(tiles, pairs):
         poison("cuda", megabytes=2)

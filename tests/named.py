@@ -4,11 +4,8 @@ import torch
 from common import randn
 
 CLASSES = 5
-REDUCTIONS, INDICES, SOFTMAXES = (
-    ("sum", "mean", "amax", "amin", "logsumexp"),
-    ("argmax", "argmin"),
-    ("softmax", "log_softmax"),
-)
+REDUCTIONS = ("sum", "mean", "amax", "amin", "logsumexp")
+INDICES, SOFTMAXES = ("argmax", "argmin"), ("softmax", "log_softmax")
 GATED = {"weight_gate": (4, 3), "weight_up": (4, 3)}
 CACHES, PAGES = ({name: shape for name in ("key_cache", "value_cache")} for shape in ((4, 5, 2, 8), (4, 3, 4, 8)))
 

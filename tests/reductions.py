@@ -105,7 +105,7 @@ def integers(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -
 
 
 def values(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Random, signed where the dtype is: normal, or any integer."""
+    """Normal, or any integer."""
     return randn(*shape, dtype=dtype, device=device) if dtype.is_floating_point else integers(shape, dtype, device)
 
 
@@ -132,11 +132,8 @@ def dims_of(x: torch.Tensor, dim: int | tuple[int, ...] | None) -> int | tuple[i
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return (
-        a.shape == b.shape
-        and a.dtype == b.dtype
-        and torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
-    )
+    bits = (x.reshape(-1).view(torch.uint8) for x in (a, b))
+    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(*bits)
 
 
 def check_promises(op: Callable[[torch.Tensor, int], torch.Tensor], dtype: torch.dtype) -> None:
@@ -170,9 +167,7 @@ def check_op_db(
     assert infos
     seen = 0
     for info in infos:
-        for dtype in dtypes:
-            if dtype not in info.supported_dtypes(device.type):
-                continue
+        for dtype in info.supported_dtypes(device.type) & set(dtypes):
             for sample in info.sample_inputs(device, dtype, requires_grad=False):
                 if set(sample.kwargs) - {"dim", "keepdim", "dtype"}:
                     continue

@@ -23,14 +23,10 @@ def ends(lengths: Sequence[int], device: torch.device | str) -> Tensor:
     return int32([0, *itertools.accumulate(lengths)], device)
 
 
-def by_sequence(
-    queries: Sequence[Tensor], parts: Sequence[Sequence[Tensor]], is_causal: bool = False, **options
-) -> tuple[list[Tensor], list[Tensor]]:
+def by_sequence(queries: Sequence, parts: Sequence[Sequence], is_causal: bool = False, **options) -> tuple[list, list]:
     """(n, H, Dv) and (H, n) of each sequence in float64, of its q (n, H, D), k (m, Hkv, D), v (m, Hkv, Dv)."""
-    results = [
-        reference(*(t.transpose(0, 1)[None] for t in (q, *kv)), causal=is_causal, **options)
-        for q, kv in zip(queries, parts, strict=True)
-    ]
+    heads_first = ([t.transpose(0, 1)[None] for t in (q, *kv)] for q, kv in zip(queries, parts, strict=True))
+    results = [reference(*qkv, causal=is_causal, **options) for qkv in heads_first]
     return [output[0].transpose(0, 1) for output, _ in results], [lse[0] for _, lse in results]
 
 
@@ -54,25 +50,21 @@ def spread(x: Tensor, rng: random.Random) -> Tensor:
         return x.transpose(-2, -3).contiguous().transpose(-2, -3)
     if kind == "rows apart":
         wide = x.new_full((*x.shape[:-2], x.shape[-2] + 1, x.shape[-1]), foreign(x.dtype))
-        return wide.narrow(-2, 0, x.shape[-2]).copy_(x)
+        return wide[..., :-1, :].copy_(x)
     if kind == "columns apart":
         wide = x.new_full((*x.shape[:-1], 2 * x.shape[-1]), foreign(x.dtype))
         return wide[..., ::2].copy_(x)
     return x
 
 
-def in_pages(
-    parts: Sequence[Sequence[Tensor]], page: int, columns: int, rng: random.Random
-) -> tuple[list[Tensor], Tensor]:
+def in_pages(parts: Sequence, page: int, columns: int, rng: random.Random) -> tuple[list[Tensor], Tensor]:
     """Keys and values of each sequence on pages in any order, NaN elsewhere, and the table, with entries that no one
     may follow behind a sequence's last page."""
     lengths = [len(k) for k, _ in parts]
     order = list(range(sum(-(-n // page) for n in lengths) + 2))
     rng.shuffle(order)
-    first, pages = parts[0][0], []
-    table = int32([[1 << 30] * columns] * len(parts), first.device)
-    for part in parts[0]:
-        pages.append(part.new_full((len(order), page, *part.shape[1:]), torch.nan))
+    table = int32([[1 << 30] * columns] * len(parts), parts[0][0].device)
+    pages = [part.new_full((len(order), page, *part.shape[1:]), torch.nan) for part in parts[0]]
     for i, n in enumerate(lengths):
         for j in range(-(-n // page)):
             table[i, j] = order.pop()
@@ -86,6 +78,5 @@ def check(actual: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor], dtype: t
     """Output and log-sum-exp; the latter is kept in fp32 or wider."""
     assert actual[0].dtype is dtype and actual[0].is_contiguous() and actual[1].is_contiguous()
     assert actual[1].dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
-    bound = TOLERANCES[dtype]
-    torch.testing.assert_close(actual[0].double(), wanted[0], rtol=bound, atol=bound)
-    torch.testing.assert_close(actual[1].double(), wanted[1], rtol=min(bound, 1e-4), atol=min(bound, 1e-4))
+    for x, y, bound in zip(actual, wanted, (TOLERANCES[dtype], min(TOLERANCES[dtype], 1e-4)), strict=True):
+        torch.testing.assert_close(x.double(), y, rtol=bound, atol=bound)

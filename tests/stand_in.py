@@ -72,11 +72,8 @@ class OnCpu(TorchFunctionMode):
 @contextlib.contextmanager
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     fakes = {
-        **{
-            "is_available": lambda: True,
-            "get_device_properties": lambda device: H200,
-            "get_device_name": lambda: H200.name,
-        },
+        **{"is_available": lambda: True, "get_device_properties": lambda *_: H200},
+        "get_device_name": lambda *_: H200.name,
         **{"Event": Event, "Stream": Stream, "current_stream": Stream, "stream": contextlib.nullcontext},
         **{"CUDAGraph": Graph, "graph": capture, "synchronize": synchronize, "empty_cache": lambda: None},
         **{"memory_reserved": lambda: 17 << 30, "memory_allocated": lambda: 100, "max_memory_allocated": lambda: 300},

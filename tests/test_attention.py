@@ -35,11 +35,8 @@ attention_lse = torch.ops.xgemm.attention_lse
 
 LENGTHS = [0, 1, 2, 31, 63, 64, 65, 127, 128, 129, 257, 1000]
 HEAD_SIZES = [1, 3, 8, 31, 32, 33, 64, 80, 96, 128, 160, 192, 255, 256, 264, 511, 576]
-HEAD_SIZE_PAIRS = [
-    *((64, 128), (128, 64), (192, 128), (1, 256), (256, 1), (3, 80), (33, 31), (31, 33), (256, 255), (576, 512)),
-    *((40, 300), (513, 24)),
-]
-HEAD_SIZE_PAIRS += [(0, 8), (8, 0)]
+HEAD_SIZE_PAIRS = [(64, 128), (128, 64), (192, 128), (1, 256), (256, 1), (3, 80), (33, 31), (31, 33), (256, 255)]
+HEAD_SIZE_PAIRS += [(576, 512), (40, 300), (513, 24), (0, 8), (8, 0)]
 
 
 class Reference:
@@ -73,13 +70,12 @@ class Reference:
         self.slack = self.products * abs(scale) if scale else torch.zeros_like(self.products)
         if softcap:
             scores = softcap * torch.tanh(scores / softcap)
-        left, right = window[0], 0 if is_causal else window[1]
         position = torch.arange(sq, device=q.device)[:, None] + (sk - sq if causal_alignment == "bottom_right" else 0)
         distance = torch.arange(sk, device=q.device)[None, :] - position
-        if left >= 0:
-            scores = scores.masked_fill(distance < -left, -torch.inf)
-        if right >= 0:
-            scores = scores.masked_fill(distance > right, -torch.inf)
+        if window[0] >= 0:
+            scores = scores.masked_fill(distance < -window[0], -torch.inf)
+        if is_causal or window[1] >= 0:
+            scores = scores.masked_fill(distance > (0 if is_causal else window[1]), -torch.inf)
         self.unmasked = scores
         if attn_mask is not None:
             if attn_mask.dtype == torch.bool:
@@ -98,8 +94,7 @@ class Reference:
         self.output = weights @ v
         self.lse = self.lse.expand(self.output.shape[:-1])  # some batch dims may be the value's alone
         self.scale = weights @ v.abs()
-        self.values = v.abs().nan_to_num(0.0, 0.0, 0.0)
-        self.infinite = ~v.isfinite()
+        self.values, self.infinite = v.abs().nan_to_num(0.0, 0.0, 0.0), ~v.isfinite()
         used = weights > 0
         spread = (self.slack * (2 * math.sqrt(d) + 8) + 4 * scores.abs().where(used, 0.0)).where(used, 0.0)
         self.score_ulps = spread.amax(-1, keepdim=True) if sk else torch.zeros_like(self.lse)[..., None]
@@ -153,8 +148,7 @@ def check(*args: torch.Tensor, half_peer: bool = True, **kwargs: object) -> None
     ref = Reference(*args, **kwargs)
     dtype = args[0].dtype
     assert output.shape == ref.output.shape
-    eps = torch.finfo(lse.dtype).eps / 2
-    ulps = ref.score_ulps + 2 * math.sqrt(ref.sk) + 16
+    eps, ulps = torch.finfo(lse.dtype).eps / 2, ref.score_ulps + 2 * math.sqrt(ref.sk) + 16
     bound = eps * ulps * ref.scale
     if dtype in (torch.float16, torch.bfloat16):
         bound = 2 * bound + torch.finfo(dtype).eps * ref.output.abs() + torch.finfo(dtype).smallest_normal
@@ -173,20 +167,14 @@ def check(*args: torch.Tensor, half_peer: bool = True, **kwargs: object) -> None
     assert (lse_error <= eps * (2 * ulps.squeeze(-1) + 4 * ref.lse.abs().where(~masked, 0.0))).all(), lse_error.max()
 
 
+BATCH = (1, 1) if SANITIZED else (2, 3)
+
+
 def qkv(
-    dtype: torch.dtype,
-    device: torch.device | str,
-    sq: int = 65,
-    sk: int = 129,
-    d: int = 64,
-    dv: int | None = None,
-    batch: tuple[int, ...] = (1, 1) if SANITIZED else (2, 3),
+    dtype: torch.dtype, device, sq: int = 65, sk: int = 129, d: int = 64, dv: int | None = None, batch: tuple = BATCH
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return (
-        randn(*batch, sq, d, dtype=dtype, device=device),
-        randn(*batch, sk, d, dtype=dtype, device=device),
-        randn(*batch, sk, d if dv is None else dv, dtype=dtype, device=device),
-    )
+    sizes = (sq, d), (sk, d), (sk, d if dv is None else dv)
+    return tuple(randn(*batch, *size, dtype=dtype, device=device) for size in sizes)
 
 
 # ---- shapes ------------------------------------------------------------------------------------------------
@@ -237,12 +225,10 @@ def test_lengths(device: torch.device, dtype: torch.dtype, mode: str) -> None:
         if device.type == "cpu" and sq * sk > 20_000:
             continue
         args = qkv(dtype, device, sq=sq, sk=sk, d=24, batch=(2,))
-        if mode == "full":
-            check(*args, half_peer=False)
-        elif mode == "mask":
-            check(*args, attn_mask=torch.rand(2, sq, sk, device=device) < 0.5, half_peer=False)
-        else:
-            check(*args, is_causal=True, causal_alignment=mode, half_peer=False)
+        options = {"is_causal": True, "causal_alignment": mode} if mode in ("top_left", "bottom_right") else {}
+        if mode == "mask":
+            options = {"attn_mask": torch.rand(2, sq, sk, device=device) < 0.5}
+        check(*args, **options, half_peer=False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -260,9 +246,8 @@ def test_ranks_and_batch_broadcast(device: torch.device, dtype: torch.dtype) -> 
         check(*args, half_peer=False)
         if len(q) == len(k) == len(v) and 0 not in q:  # SDPA itself on the same shapes
             peer = F.scaled_dot_product_attention(*(x.float() for x in args))
-            torch.testing.assert_close(
-                attention(*args).float(), peer, rtol=0.02, atol=1e-5 if dtype == torch.float32 else 0.02
-            )
+            atol = 1e-5 if dtype == torch.float32 else 0.02
+            torch.testing.assert_close(attention(*args).float(), peer, rtol=0.02, atol=atol)
 
 
 @pytest.mark.parametrize("dtype", FLOATING)
@@ -442,12 +427,8 @@ def test_a_window_of_everything_is_none(device: torch.device, dtype: torch.dtype
 def test_long_keys_in_a_window(device: torch.device, dtype: torch.dtype) -> None:
     """Splits before and after the window are skipped, one is partly inside; the sink counts once."""
     sinks = randn(2, dtype=dtype, device=device)
-    for sq, sk, window in [
-        (2, 20011, (1500, 0)),
-        (2, 5003, (3000, -1)),
-        (3, 5003, (-1, 1100)),
-        (300, 4100, (1030, 700)),
-    ][: 3 if device.type == "cpu" else 4]:  # which has no splits
+    cases = [(2, 20011, (1500, 0)), (2, 5003, (3000, -1)), (3, 5003, (-1, 1100)), (300, 4100, (1030, 700))]
+    for sq, sk, window in cases[: 3 if device.type == "cpu" else 4]:  # which has no splits
         args = qkv(dtype, device, sq=sq, sk=sk, d=64, batch=(1, 2))
         for alignment in ("top_left", "bottom_right"):
             check(*args, window=window, causal_alignment=alignment)
@@ -555,9 +536,12 @@ def test_row_bits_do_not_depend_on_the_tiles_height(dtype: torch.dtype, causal: 
 # ---- numbers -----------------------------------------------------------------------------------------------
 
 
-def sdpa_math(*args: torch.Tensor, **kwargs: object) -> torch.Tensor:
-    with sdpa_kernel(SDPBackend.MATH):
+def sdpa(backend: SDPBackend, *args: torch.Tensor, **kwargs: object) -> torch.Tensor:
+    with sdpa_kernel(backend):
         return F.scaled_dot_product_attention(*args, **kwargs)
+
+
+sdpa_math = functools.partial(sdpa, SDPBackend.MATH)
 
 
 @pytest.mark.parametrize("dtype", FLOATING)
@@ -572,9 +556,8 @@ def test_non_finite_inputs(device: torch.device, dtype: torch.dtype, operand: st
         args = tensors["query"], tensors["key"], tensors["value"]
         output, lse = call_both(*args, attn_mask=mask)
         expected = sdpa_math(*(x.double() for x in args), attn_mask=None if mask is None else mask.double())
-        assert torch.equal(output.isnan(), expected.isnan())
-        assert torch.equal(output.isposinf(), expected.isposinf())
-        assert torch.equal(output.isneginf(), expected.isneginf())
+        for kind in (torch.isnan, torch.isposinf, torch.isneginf):
+            assert torch.equal(kind(output), kind(expected)), kind
         ref = Reference(*args, attn_mask=mask)
         assert torch.equal(lse.isnan(), ref.lse.isnan()) and torch.equal(lse.isposinf(), ref.lse.isposinf())
 
@@ -609,9 +592,8 @@ MAGNITUDES = {
 }
 # Queries, keys and query heads per key head for each kernel: one key, few rows, splits of long keys, many rows.
 ROWS_AND_KEYS = [(1, 1, 1), (1, 100, 1), (2, 37, 4), (1, 5000, 2), (3, 9000, 1), (70, 129, 1), (300, 300, 2)]
-by_every_family = pytest.mark.parametrize(
-    "plan", ["", *(pytest.param(plan, marks=pytest.mark.cuda) for plan in ("mma", "wgmma", "simt"))]
-)
+FAMILIES = ["", *(pytest.param(plan, marks=pytest.mark.cuda) for plan in ("mma", "wgmma", "simt"))]
+by_every_family = pytest.mark.parametrize("plan", FAMILIES)
 
 
 def sees(sq: int, sk: int, device: torch.device, is_causal: bool = False, window: tuple[int, int] = (-1, -1), **_):
@@ -630,9 +612,7 @@ def rounding_of_values(value: torch.Tensor) -> float:
 
 @by_every_family
 @pytest.mark.parametrize("dtype", FLOATING)
-def test_equal_scores_of_every_magnitude(
-    device: torch.device, dtype: torch.dtype, plan: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_scores_of_every_magnitude(device: torch.device, dtype: torch.dtype, plan: str, monkeypatch) -> None:
     """All weights are 1, so a row is the mean of the values that it sees; with one key, its value."""
     if plan and device.type == "cpu":
         pytest.skip("a choice among kernels")
@@ -748,8 +728,7 @@ def test_small_values(device: torch.device) -> None:
 def test_fp32_error_beside_torch(d: int, causal: bool) -> None:
     """fp32 means fp32: no worse than twice the memory-efficient backend's error against float64."""
     args = qkv(torch.float32, "cuda", sq=1024, sk=1024, d=d, batch=(2, 4))
-    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
-        theirs = F.scaled_dot_product_attention(*args, is_causal=causal)
+    theirs = sdpa(SDPBackend.EFFICIENT_ATTENTION, *args, is_causal=causal)
     assert_as_good_as(attention(*args, is_causal=causal), theirs, Reference(*args, is_causal=causal).output)
 
 
@@ -769,8 +748,7 @@ def test_cpu_error_beside_the_math_backend(dtype: torch.dtype, data: str) -> Non
     for sq, sk in ((128, 128), (16, 2000), (1, 250)):
         draws = (randn(128 // sq, n, 64, dtype=torch.float64) for n in (sq, sk, sk))
         q, k, v = (x.to(dtype) for x in ERROR_DATA[data](*draws))
-        with sdpa_kernel(SDPBackend.MATH):
-            math_backend, reference = F.scaled_dot_product_attention(q, k, v), Reference(q, k, v).output
+        math_backend, reference = sdpa_math(q, k, v), Reference(q, k, v).output
         allowed = 2 * (math_backend - reference).norm() + torch.finfo(dtype).eps * reference.norm()
         for output in (attention(q, k, v), attention_lse(q, k, v)[0]):
             assert output.dtype is dtype and (output - reference).norm() <= allowed
@@ -782,10 +760,8 @@ def test_cpu_long_uniform_weights(dtype: torch.dtype) -> None:
     q, k = (randn(1, 1, n, 64, dtype=dtype) for n in (8, 1 << 14))
     mask = torch.full((8, 1 << 14), torch.finfo(dtype).min, dtype=dtype)
     for v in (randn(1, 1, 1 << 14, 64, dtype=dtype), randn(1, 1, 1 << 14, 64, dtype=dtype).abs()):
-        with sdpa_kernel(SDPBackend.MATH):
-            math_backend = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        output = attention(q, k, v, attn_mask=mask)
-        assert_as_good_as(output, math_backend, Reference(q, k, v, attn_mask=mask).output, ulps=0.5)
+        output, theirs = (attend(q, k, v, attn_mask=mask) for attend in (attention, sdpa_math))
+        assert_as_good_as(output, theirs, Reference(q, k, v, attn_mask=mask).output, ulps=0.5)
 
 
 @pytest.mark.parametrize("dtype", FLOATING)
@@ -850,20 +826,16 @@ def test_batch_dims_without_limit(device: torch.device) -> None:
     v = randn(*[1 if i % 2 else 2 for i in range(rank)], 3, 4, device=device)
     output, lse = call_both(q, k, v)
     reference = Reference(q, k, v)
-    torch.testing.assert_close(output.double(), reference.output, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(lse.double(), reference.lse, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close((output.double(), lse.double()), (reference.output, reference.lse), rtol=1e-5, atol=1e-5)
 
 
 def test_sdpas_order_of_arguments(device: torch.device) -> None:
     q, k = randn(2, 3, 5, 8, device=device), randn(2, 3, 6, 8, device=device)
     mask = make_mask("bool", (5, 6), q.dtype, device)
-    calls = ((q, k, k, mask), {}), ((q, k, k, None, 0.0, True), {"scale": 0.3}), ((q, k, k, mask, 0), {})
-    for args, options in calls:
-        expected = F.scaled_dot_product_attention(*args, **options)
-        torch.testing.assert_close(torch_ext.attention(*args, **options), expected)
-    torch.testing.assert_close(
-        torch_ext.attention(q, k, k, attn_mask=mask), F.scaled_dot_product_attention(q, k, k, attn_mask=mask)
-    )
+    calls = ((mask,), {}), ((None, 0.0, True), {"scale": 0.3}), ((mask, 0), {}), ((), {"attn_mask": mask})
+    for more, options in calls:
+        expected = F.scaled_dot_product_attention(q, k, k, *more, **options)
+        torch.testing.assert_close(torch_ext.attention(q, k, k, *more, **options), expected)
     with pytest.raises(ValueError, match=r"^xgemm::attention: expected dropout_p of 0, got 0\.1$"):
         torch_ext.attention(q, k, k, None, 0.1)
     with pytest.raises(ValueError, match="dropout_p"):
@@ -873,12 +845,9 @@ def test_sdpas_order_of_arguments(device: torch.device) -> None:
 @pytest.mark.parametrize("make", [causal_upper_left, causal_lower_right])
 def test_causal_masks_of_torch_nn_attention(make: Callable, device: torch.device) -> None:
     q, k = randn(1, 2, 3, 8, device=device), randn(1, 2, 5, 8, device=device)
-    torch.testing.assert_close(
-        torch_ext.attention(q, k, k, make(3, 5)), F.scaled_dot_product_attention(q, k, k, attn_mask=make(3, 5))
-    )
-    with pytest.raises(
-        RuntimeError, match=r"^xgemm::attention: expected attn_mask for 3 queries and 5 keys, got one for "
-    ):
+    expected = F.scaled_dot_product_attention(q, k, k, attn_mask=make(3, 5))
+    torch.testing.assert_close(torch_ext.attention(q, k, k, make(3, 5)), expected)
+    with pytest.raises(RuntimeError, match=r"^xgemm::attention: expected attn_mask for 3 queries and 5 keys, got one "):
         torch_ext.attention(q, k, k, make(3, 4))
     with pytest.raises(RuntimeError, match="expected attn_mask or is_causal, got both"):
         torch_ext.attention(q, k, k, make(3, 5), is_causal=True)
@@ -943,12 +912,10 @@ def test_bits_do_not_depend_on_strides_of_zero(dtype: torch.dtype) -> None:
     """One query for all positions or heads, one key or value for all positions: as if each had its own."""
     for sq in (4, 70):
         q, k, v = qkv(dtype, "cuda", sq=sq, sk=100, batch=(2, 4))
-        for args in [
-            (q[:, :, :1].expand_as(q), k, v),
-            (q[:, :1].expand_as(q), k[:, :2], v[:, :2]),
-            (q, k[:, :, :1].expand_as(k), v),
-            (q, k, v[:, :, :1].expand_as(v)),
-        ]:
+        for args in (
+            *((q[:, :, :1].expand_as(q), k, v), (q[:, :1].expand_as(q), k[:, :2], v[:, :2])),
+            *((q, k[:, :, :1].expand_as(k), v), (q, k, v[:, :, :1].expand_as(v))),
+        ):
             got = attention_lse(*args, enable_gqa=True)
             wanted = attention_lse(*(x.contiguous() for x in args), enable_gqa=True)
             assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
@@ -1019,13 +986,10 @@ def test_offsets_beyond_32_bits() -> None:
     stride = (1 << 32) // 130
     q, k, v = qkv(dtype, "cuda", sq=130, sk=130, d=d, batch=())
     wide = [storage.as_strided((130, d), (stride, 1), offset) for offset in (0, 1024, 2048)]
-    for view, x in zip(wide, (q, k, v), strict=True):
-        view.copy_(x)
-    assert torch.equal(attention(*wide), attention(q, k, v))
     batched = [storage.as_strided((2, 130, d), (1 << 31, d, 1), offset) for offset in (0, 1 << 14, 1 << 15)]
-    small = qkv(dtype, "cuda", sq=130, sk=130, d=d, batch=(2,))
-    for view, x in zip(batched, small, strict=True):
-        view.copy_(x)
-    assert torch.equal(attention(*batched), attention(*small))
+    for views, tensors in ((wide, (q, k, v)), (batched, qkv(dtype, "cuda", sq=130, sk=130, d=d, batch=(2,)))):
+        for view, x in zip(views, tensors, strict=True):
+            view.copy_(x)
+        assert torch.equal(attention(*views), attention(*tensors))
     mask = storage.as_strided((130, 130), (stride, 1), 0).copy_(randn(130, 130, dtype=dtype, device="cuda"))
     assert torch.equal(attention(q, k, v, attn_mask=mask), attention(q, k, v, attn_mask=mask.contiguous()))

@@ -17,6 +17,10 @@ def stacked(q: torch.Tensor, seen: list, **options) -> tuple[torch.Tensor, torch
     return torch.stack(output), torch.stack(lse)
 
 
+def followed_by_nan(x: torch.Tensor, rows: int) -> torch.Tensor:
+    return torch.cat([x, x.new_full((rows - len(x), *x.shape[1:]), torch.nan)])
+
+
 def rows_of(cache: torch.Tensor, table: torch.Tensor | None, i: int) -> torch.Tensor:
     return cache[i] if table is None else cache[table[i].clamp(0, len(cache) - 1).long()].flatten(0, 1)
 
@@ -35,13 +39,10 @@ def test_against_float64(seed: int, dtype: torch.dtype, device: torch.device) ->
     added = [randn(count, new, shared, size, dtype=dtype, device=device) for size in (d, dv)]
     seen = [[torch.cat([t, x[i]]) for t, x in zip(kv, added, strict=True)] for i, kv in enumerate(filled)]
     wanted = stacked(q, seen, **options)
-    paged, page = rng.random() < 0.6, max(room, 1)
-    if paged:
-        page = rng.choice([1, 16, 16, 64, 48])
+    paged = rng.random() < 0.6
+    page = rng.choice([1, 16, 16, 64, 48]) if paged else max(room, 1)
     columns = -(-max(room, 1) // page)
-    whole = [
-        [torch.cat([t, t.new_full((columns * page - len(t), *t.shape[1:]), torch.nan)]) for t in kv] for kv in filled
-    ]
+    whole = [[followed_by_nan(t, columns * page) for t in kv] for kv in filled]
     caches, table = [torch.stack(t) for t in zip(*whole, strict=True)], None
     if paged:
         caches, table = in_pages(whole, page, columns, rng)
@@ -85,7 +86,7 @@ def test_latent_cache(page: int, dtype: torch.dtype, device: torch.device) -> No
     seen = [torch.cat([t, x]) for t, x in zip(filled, new, strict=True)]
     wanted = stacked(q, [[t, t[..., :512]] for t in seen], **options)
     rows, columns = page or 450, -(-450 // page) if page else 1
-    whole = [torch.cat([t, t.new_full((columns * rows - len(t), 1, 576), torch.nan)]) for t in filled]
+    whole = [followed_by_nan(t, columns * rows) for t in filled]
     cache, table = torch.stack(whole), None
     if page:
         (cache, _), table = in_pages([[t, t] for t in whole], page, columns, rng)
@@ -111,11 +112,9 @@ def test_bits_of_a_latent_cache(dtype: torch.dtype) -> None:
             results.append(with_cache(q, cache, cache[..., :512], used, block_table=table, is_causal=True))
         cache = torch.nn.utils.rnn.pad_sequence([k for k, _ in parts], batch_first=True)
         results.append(with_cache(q, cache, cache[..., :512], used, is_causal=True))
-        alone = [
-            with_cache(q[i : i + 1], cache[i : i + 1], cache[i : i + 1, ..., :512], used[i : i + 1], is_causal=True)
-            for i in range(3)
-        ]
-        results.append(tuple(torch.cat(x) for x in zip(*alone, strict=True)))
+        caches = cache, cache[..., :512]
+        alone = [with_cache(*(t[i : i + 1] for t in (q, *caches, used)), is_causal=True) for i in range(3)]
+        results.append(tuple(map(torch.cat, zip(*alone, strict=True))))
     for other in results[1:]:
         torch.testing.assert_close(other, results[0], rtol=0, atol=0)
 
@@ -238,18 +237,16 @@ def test_batch_invariant_bits(sq: int, dtype: torch.dtype) -> None:
             results.append(with_cache(q, *kv, used, block_table=table, is_causal=True))
         caches = [torch.nn.utils.rnn.pad_sequence(t, batch_first=True) for t in zip(*parts, strict=True)]
         results.append(with_cache(q, *caches, used, is_causal=True))
-        for i in range(3):
-            alone = [with_cache(q[i : i + 1], *(t[i : i + 1] for t in caches), used[i : i + 1], is_causal=True)]
-            results.append(tuple(torch.cat([r[:i], a, r[i + 1 :]]) for r, a in zip(results[0], alone[0], strict=True)))
+        alone = [with_cache(*(t[i : i + 1] for t in (q, *caches, used)), is_causal=True) for i in range(3)]
+        results.append(tuple(map(torch.cat, zip(*alone, strict=True))))
     for other in results[1:]:
         torch.testing.assert_close(other, results[0], rtol=0, atol=0)
 
 
 def test_more_splits_than_a_warp_has_lanes(device: torch.device) -> None:
     """One sequence and one key head: 78 splits on an H200. A split that is merged twice shows in the log-sum-exp."""
-    q, k, v = (
-        randn(1, rows, heads, 128, dtype=torch.bfloat16, device=device) for rows, heads in ((1, 8), *[(20000, 1)] * 2)
-    )
+    sizes = (1, 8), (20000, 1), (20000, 1)
+    q, k, v = (randn(1, *size, 128, dtype=torch.bfloat16, device=device) for size in sizes)
     _, lse = with_cache(q, k, v, int32([19990], device))
     _, expected = stacked(q, [[k[0, :19990], v[0, :19990]]])
     torch.testing.assert_close(lse.double(), expected, rtol=0, atol=1e-3)

@@ -3,6 +3,8 @@
 On a GPU, calls against float64 and against the tiles on CUDA cores that take other calls.
 """
 
+import itertools
+
 import pytest
 import torch
 from attention_cases import decoding
@@ -19,20 +21,17 @@ plan = plan_fixture("decode")
 
 
 def test_plans_cover_every_row_and_key(plan: Ask) -> None:
-    for d, dv in [(1, 1), (64, 64), (64, 128), (72, 65), (192, 128), (256, 1)]:
-        for rows in (1, 4, 5, 8, 9, 16, 17, 32, 48):
-            for sk in (1, 300, 9000, 65536, 2**31 - 2000):
-                p = plan(rows, sk, d, dv, batches=3)
-                assert p["head_size"] >= max(d, dv) > p["head_size"] // 2 or p["head_size"] == 64
-                assert (p["row_tiles"] - 1) * p["rows"] < rows <= p["row_tiles"] * p["rows"]
-                assert p["row_tiles"] == 1 or rows > 16
-                assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
-                assert p["ctas"] == 3 * p["splits"] * p["row_tiles"]
-                assert p["partial_bytes"] == (
-                    4 * 3 * rows * p["splits"] * (p["head_size"] + 2) if p["splits"] > 1 else 0
-                )
-                # A step lies in one split; a full split has equally many steps for each of four warps.
-                assert p["split_keys"] % (4 * p["keys"]) == 0
+    sizes, counts = [(1, 1), (64, 64), (64, 128), (72, 65), (192, 128), (256, 1)], (1, 4, 5, 8, 9, 16, 17, 32, 48)
+    for (d, dv), rows, sk in itertools.product(sizes, counts, (1, 300, 9000, 65536, 2**31 - 2000)):
+        p = plan(rows, sk, d, dv, batches=3)
+        assert p["head_size"] >= max(d, dv) > p["head_size"] // 2 or p["head_size"] == 64
+        assert (p["row_tiles"] - 1) * p["rows"] < rows <= p["row_tiles"] * p["rows"]
+        assert p["row_tiles"] == 1 or rows > 16
+        assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
+        assert p["ctas"] == 3 * p["splits"] * p["row_tiles"]
+        assert p["partial_bytes"] == (4 * 3 * rows * p["splits"] * (p["head_size"] + 2) if p["splits"] > 1 else 0)
+        # A step lies in one split; a full split has equally many steps for each of four warps.
+        assert p["split_keys"] % (4 * p["keys"]) == 0
 
 
 def test_the_order_of_additions_depends_on_keys_and_head_sizes_alone(plan: Ask) -> None:
@@ -71,11 +70,9 @@ def test_ctas_fit_an_sm(plan: Ask) -> None:
 
 
 def test_what_it_does_not_take(plan: Ask) -> None:
-    assert plan(49, 64) is None
-    assert plan(1, 64, 257) is None
-    assert plan(1, 64, fp64=True) is None
-    assert plan(1, 0) is None and plan(1, 64, 0) is None and plan(1, 64, 64, 0) is None
-    assert plan(1, 64, shared_bytes=48 * 1024) is None
+    for sizes in ((49, 64), (1, 64, 257), (1, 0), (1, 64, 0), (1, 64, 64, 0)):
+        assert plan(*sizes) is None, sizes
+    assert plan(1, 64, fp64=True) is None and plan(1, 64, shared_bytes=48 * 1024) is None
 
 
 # ---- on a GPU: float32 by this kernel, half precision by attention/mma ---------------------------------------------

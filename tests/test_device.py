@@ -17,19 +17,15 @@ H200, A100, T4 = d.KNOWN["H200"], d.KNOWN["A100"], d.KNOWN["T4"]
     [
         *[("A100", t, 16, b, f) for t, b, f in [(1024, 2, 1), (512, 4, 1), (256, 8, 1), (64, 32, 1), (32, 32, 0.5)]],
         *(("A100", 700, 16, 2, 44 / 64), ("A100", 768, 16, 2, 0.75)),
-        *[("A100", 512, r, b, f) for r, b, f in [(31, 4, 1), (32, 4, 1), (33, 3, 0.75), (40, 3, 0.75), (64, 2, 0.5)]],
-        *[
-            ("H200", 512, r, b, f)
-            for r, b, f in [(31, 4, 1), (33, 3, 0.75), (41, 2, 0.5), (65, 1, 0.25), (128, 1, 0.25)]
-        ],
-        *(("H200", 512, 168, 0, 0), ("T4", 1024, 16, 1, 1), ("RTX 4090", 768, 16, 2, 1)),
+        *[("A100", 512, r, b, b / 4) for r, b in [(31, 4), (32, 4), (33, 3), (40, 3), (64, 2)]],
+        *[("H200", 512, r, b, b / 4) for r, b in [(31, 4), (33, 3), (41, 2), (65, 1), (128, 1), (168, 0)]],
+        *(("T4", 1024, 16, 1, 1), ("RTX 4090", 768, 16, 2, 1)),
         *(("RTX 4090", 1024, 16, 1, 2 / 3), ("RTX 4090", 128, 16, 12, 1), ("RTX 3090", 256, 128, 2, 1 / 3)),
     ],
 )
 def test_occupancy_table(gpu: str, threads: int, registers: int, blocks: int, fraction: float) -> None:
     got = d.occupancy(d.KNOWN[gpu], threads, registers)
-    assert got.blocks == blocks
-    assert got.fraction == pytest.approx(fraction)
+    assert (got.blocks, got.fraction) == (blocks, pytest.approx(fraction))
 
 
 def test_shared_memory_limits() -> None:
@@ -69,15 +65,11 @@ def test_roofline_bends_at_the_balance() -> None:
     assert d.floor_seconds(2.0, 8.0, 1.0, 8.0) == 2.0
 
 
-def test_a_grid_without_a_boundary_and_half_an_occupancy() -> None:
-    assert d.boundary_share(1024) == 0
-    assert d.occupancy_bound(A100, 32) == d.occupancy(A100, 32).fraction == 0.5
-
-
 def test_quantisation() -> None:
-    assert d.tile_utilisation(128, 128, 128, 128) == 1
+    assert d.boundary_share(1024) == 0  # a grid without a boundary
+    assert d.occupancy_bound(A100, 32) == d.occupancy(A100, 32).fraction == 0.5
+    assert d.tile_utilisation(128, 128, 128, 128) == d.wave_utilisation(132, 132) == 1
     assert d.tile_utilisation(129, 128, 128, 128) == pytest.approx(129 / 256)
-    assert d.wave_utilisation(132, 132) == 1
     assert d.wave_utilisation(133, 132) == pytest.approx(133 / 264)
 
 
@@ -120,22 +112,14 @@ def test_rates(monkeypatch: pytest.MonkeyPatch, name: str, sms, clock, memory, b
     assert gpu.fp32_flops == pytest.approx(fp32, rel=1e-3) and gpu.bandwidth == pytest.approx(bandwidth, rel=1e-3)
     if "L40S" not in name:
         assert gpu.fp64_flops == pytest.approx(fp32 / 2, rel=0.01)
-
-
-def test_h100_is_known() -> None:
-    assert d.KNOWN["H100"].bandwidth == 3350e9 and d.KNOWN["H100"].fp32_flops == H200.fp32_flops
-    assert all(gpu.fp64_flops and gpu.tensor_flops for gpu in d.KNOWN.values())
+    assert all(known.fp64_flops and known.tensor_flops for known in d.KNOWN.values())
 
 
 def test_device_query(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    sizes = ("small", 10, 2000, 8), ("large", 132, 1980, 8), ("integrated", 999, 1980, 99), ("roomy", 132, 1980, 9)
     gpus = [
-        properties(
-            name, is_integrated=name == "integrated", multi_processor_count=sms, clock_rate=clock, total_memory=gb
-        )
-        for name, sms, clock, gb in (
-            *(("small", 10, 2000000, 8), ("large", 132, 1980000, 8), ("integrated", 999, 1980000, 99)),
-            ("large, more memory", 132, 1980000, 9),
-        )
+        properties(name, is_integrated=sms > 132, multi_processor_count=sms, clock_rate=mhz * 1000, total_memory=gb)
+        for name, sms, mhz, gb in sizes
     ]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))

@@ -6,7 +6,7 @@ import json
 import pickle
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -65,10 +65,8 @@ def test_a_call_goes_from_schema_to_kernel_in_eight_files() -> None:
 
 def headings(page: Path) -> set[str]:
     """The anchors that GitHub gives a page's headings."""
-    return {
-        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-        for heading in re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    }
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
 def test_pages_show_the_results_that_are_kept() -> None:
@@ -82,13 +80,9 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
-def python_of_readme() -> str:
-    return blocks(ROOT / "README.md")[0]
-
-
 def test_readmes_lines_of_python_run() -> None:
     names: dict = {}
-    exec(python_of_readme(), names)
+    exec(blocks(ROOT / "README.md")[0], names)
     x, w, c, p, model, report, enabled = (names[name] for name in ("x", "w", "c", "p", "model", "report", "enabled"))
     torch.testing.assert_close(c, x @ w, rtol=1e-4, atol=1e-3)
     torch.testing.assert_close(p, c.softmax(-1), rtol=1e-4, atol=1e-6)
@@ -115,42 +109,36 @@ class Attention(torch.nn.Module):
 class Model(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layers = torch.nn.ModuleList([Attention(), Attention()])
+        self.layers = torch.nn.Sequential(Attention(), Attention())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
+        return self.layers(x)
+
+
+def names_of_python() -> dict:
+    return {"x": torch.randn(2, 3, 8), "weight": torch.randn(5, 8), "bias": torch.randn(5), "model": Model().eval()}
 
 
 @contextmanager
-def names_of_python(folder: Path) -> Iterator[dict]:
-    x = torch.randn(2, 3, 8)
-    yield {"x": x, "weight": torch.randn(5, 8), "bias": torch.randn(5), "model": Model().eval()}
-
-
-@contextmanager
-def names_of_distributed(folder: Path) -> Iterator[dict]:
+def names_of_distributed() -> Iterator[dict]:
     if not torch.distributed.is_available():
         pytest.skip("this torch has no torch.distributed")
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
-        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
-        yield {"model": Model().eval(), "x": torch.randn(2, 3, 8), "mesh": mesh}
+        yield names_of_python() | {"mesh": torch.distributed.device_mesh.init_device_mesh("cpu", (1,))}
     finally:
         torch.distributed.destroy_process_group()
 
 
-@contextmanager
-def names_of_benchmarks(folder: Path) -> Iterator[dict]:
+def names_of_benchmarks() -> dict:
     names = {"f": torch.matmul, "a": torch.ones(2, 2), "b": torch.ones(2, 2)}
     timer = Timer("f(a, b)", globals=names, label="matmul", sub_label="2x2x2", description="xgemm")
-    (folder / "saved.pkl").write_bytes(pickle.dumps([timer.timeit(2)]))
-    yield names
+    Path("saved.pkl").write_bytes(pickle.dumps([timer.timeit(2)]))
+    return names
 
 
 @contextmanager
-def names_of_enable(folder: Path) -> Iterator[dict]:
+def names_of_enable() -> Iterator[dict]:
     """A model that trains; what the page leaves on is switched off."""
     import torch_ext
     import torch_ext._enable as module
@@ -164,19 +152,13 @@ def names_of_enable(folder: Path) -> Iterator[dict]:
         module._active[-1].disable()
 
 
-@contextmanager
-def no_names(folder: Path) -> Iterator[dict]:
-    """The page's examples are whole."""
-    yield {}
-
-
 WHOLE = ("matmul", "attention", "serving", "reduce", "softmax", "topk_softmax", "cross_entropy", "integrations")
-NAMES = {
-    "python": names_of_python,
+NAMES = {  # that a page's examples use and do not define
+    "python": lambda: nullcontext(names_of_python()),
     "distributed": names_of_distributed,
-    "benchmarks": names_of_benchmarks,
+    "benchmarks": lambda: nullcontext(names_of_benchmarks()),
     "enable": names_of_enable,
-    **dict.fromkeys(WHOLE, no_names),
+    **dict.fromkeys(WHOLE, lambda: nullcontext({})),
 }
 
 
@@ -186,7 +168,7 @@ def test_python_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     code_of_page = [code for code in blocks(ROOT / "docs" / f"{name}.md") if "transformers" not in code]
     assert len(code_of_page) >= (2 if name == "integrations" else 1)
-    with NAMES[name](tmp_path) as names:
+    with NAMES[name]() as names:
         for code in code_of_page:
             exec(code, names)
 

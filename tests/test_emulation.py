@@ -18,21 +18,16 @@ PLANNERS = [*sorted((CSRC / "matmul" / "plan").glob("*.cpp")), CSRC / "matmul" /
 WGMMA_PRODUCTS = [
     *(path for path in sorted((CSRC / "matmul" / "wgmma").glob("*.cu")) if path.stem != "bf16"),
     *(
-        CSRC / "matmul" / name
-        for name in ("bf16x3/kernel.cu", "fp16_split/passes.cu", "simt/float.cu", "simt/half_splits.cu")
+        CSRC / "matmul" / f"{name}.cu"
+        for name in ("bf16x3/kernel", "fp16_split/passes", "simt/float", "simt/half_splits")
     ),
     *PLANNERS,
 ]
-FP32_PRODUCTS = [
-    *(CSRC / "matmul" / f"{name}.cu" for name in ("sliced/sliced", "bf16x3/kernel", "tf32/kernel")),
-    *PLANNERS,
-]
+FP32 = ("sliced/sliced", "bf16x3/kernel", "tf32/kernel")
+FP32_PRODUCTS = [*(CSRC / "matmul" / f"{name}.cu" for name in FP32), *PLANNERS]
 SOFTMAX = [
-    *(
-        CSRC / "softmax" / name
-        for name in ("softmax_shared.cu", "softmax_columns.cu", "softmax_elements.cu", "plan.cpp")
-    ),
-    *(CSRC / "reduce" / name for name in ("plan.cpp", "row_plan.cpp", "column_plan.cpp")),
+    *(CSRC / "softmax" / f"softmax_{name}.cu" for name in ("shared", "columns", "elements")),
+    *(CSRC / name for name in ("softmax/plan.cpp", "reduce/plan.cpp", "reduce/row_plan.cpp", "reduce/column_plan.cpp")),
 ]
 
 
@@ -49,15 +44,13 @@ def by_mistake(path: Path) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [
-        *(("fp64", PLANNERS), ("fp64_m8n8k4", PLANNERS), ("mma", PLANNERS), ("fp32_products", FP32_PRODUCTS)),
-        *(("wgmma_products", WGMMA_PRODUCTS), ("softmax", SOFTMAX)),
-    ],
-)
-def test_kernels_that_are_right_on_a_gpu(emulated, name, more):
-    assert run(emulated(name, *more), seeds=12).strip() == "passed"
+PROGRAMS = {"wgmma_products": WGMMA_PRODUCTS, "fp32_products": FP32_PRODUCTS, "softmax": SOFTMAX}
+PROGRAMS |= dict.fromkeys(("fp64", "fp64_m8n8k4", "mma"), PLANNERS)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kernels_that_are_right_on_a_gpu(emulated, name):
+    assert run(emulated(name, *PROGRAMS[name]), seeds=12).strip() == "passed"
 
 
 def test_steps_of_the_attention_ladder(emulated):

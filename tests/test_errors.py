@@ -3,13 +3,12 @@
 import itertools
 import math
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 from calls import CALLS, Call, name
-from common import OPS_ALONG_DIMS, compile_program, randn
+from common import OPS_ALONG_DIMS, compile_program, randn, run
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
@@ -256,9 +255,8 @@ def test_dim_out_of_range(op: str, dim: int, device: torch.device) -> None:
 
 
 def test_dim_out_of_range_behind_other_arguments(device: torch.device) -> None:
-    x = randn(2, 3, 4, device=device)
-    check_fake_too("topk_softmax", IndexError, r"dim in \[-3, 2\], got 3$", x, 1, 3)
-    check_fake_too("scaled_masked_softmax", IndexError, r"dim in \[-3, 2\], got 3$", x, None, 1.0, 3)
+    for op, more in (("topk_softmax", (1,)), ("scaled_masked_softmax", (None, 1.0))):
+        check_fake_too(op, IndexError, r"dim in \[-3, 2\], got 3$", randn(2, 3, 4, device=device), *more, 3)
 
 
 @pytest.mark.parametrize("dims", [[0, 0], [1, -2]])
@@ -337,8 +335,8 @@ def test_what_is_no_dtype(op: str, wrong: object) -> None:
     if hasattr(torch, op):
         with pytest.raises(TypeError):
             getattr(torch, op)(x, *args, dtype=wrong)
-    name = type(wrong).__name__
-    with pytest.raises(TypeError, match=f"^xgemm::{op}: expected dtype of type torch.dtype or None, got {name}$"):
+    line = f"^xgemm::{op}: expected dtype of type torch.dtype or None, got {type(wrong).__name__}$"
+    with pytest.raises(TypeError, match=line):
         getattr(torch_ext, op)(x, *args, dtype=wrong)
 
 
@@ -383,9 +381,8 @@ def test_memory_that_is_exhausted(
 def test_a_gpu_whose_memory_is_exhausted() -> None:
     """What programs catch to go on with a smaller batch."""
     a, b = (torch.ones(shape, device="cuda") for shape in ((1 << 20, 1), (1, 1 << 20)))
-    with pytest.raises(
-        torch.OutOfMemoryError, match=r"^xgemm::matmul: CUDA out of memory\. Tried to allocate 4398046511104"
-    ):
+    line = r"^xgemm::matmul: CUDA out of memory\. Tried to allocate 4398046511104"
+    with pytest.raises(torch.OutOfMemoryError, match=line):
         torch_ext.matmul(a, b)
     torch.testing.assert_close(torch_ext.matmul(a[:8], b[:, :8]), a[:8] @ b[:, :8])
 
@@ -440,15 +437,10 @@ def test_views_that_torch_cannot_make_never_arrive() -> None:
 
 
 def test_a_switch_of_the_environment_that_is_0_is_off(tmp_path: Path) -> None:
-    program = compile_program(
-        tmp_path,
-        "#include <iostream>\n"
-        '#include "device/environment.h"\n'
-        'int main() { std::cout << xgemm::switched_on("SWITCH") << xgemm::environment("SWITCH"); }\n',
-    )
+    main = 'int main() { std::cout << xgemm::switched_on("SWITCH") << xgemm::environment("SWITCH"); }\n'
+    program = compile_program(tmp_path, f'#include <iostream>\n#include "device/environment.h"\n{main}')
     for value, expected in ((None, "0"), ("", "0"), ("0", "00"), ("1", "11"), ("on", "1on")):
-        environment = {} if value is None else {"SWITCH": value}
-        assert subprocess.run([program], env=environment, capture_output=True, text=True).stdout == expected
+        assert run(program, env={} if value is None else {"SWITCH": value}).stdout == expected
 
 
 @pytest.mark.cuda

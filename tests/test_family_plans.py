@@ -20,11 +20,7 @@ APPLIES = {
     "mma": (
         *((128, 128, 128), {"dtype": BF16}, HALF_TILES),
         [
-            {"dtype": F32},
-            {"dtype": F64},
-            {"gated": True},
-            {"forced": "wgmma"},
-            {"forced": "simt"},
+            *({"dtype": F32}, {"dtype": F64}, {"gated": True}, {"forced": "wgmma"}, {"forced": "simt"}),
             {"forced": "mma_16x16"},
         ],
     ),
@@ -166,12 +162,11 @@ def test_fp64_by_architecture_and_columns(fp64: Ask) -> None:
 
 
 def test_forced_splits(fp64: Ask) -> None:
-    for splits in (1, 2, 4, 8):
-        for invariant in (False, True):
-            p = fp64(64, 1024, 4096, dtype=F64, forced=f"fp64_64x64/{splits}", batch_invariant=invariant)
-            assert p["splits"] == splits
-    assert fp64(64, 1024, 4096, dtype=F64, forced="fp64_64x64/7")["splits"] == 7
-    assert fp64(64, 1024, 4096, dtype=F64, forced="fp64_64x64/7", batch_invariant=True) is None
+    for splits in (1, 2, 4, 7, 8):
+        name = f"fp64_64x64/{splits}"
+        assert fp64(64, 1024, 4096, dtype=F64, forced=name)["splits"] == splits
+        invariant = fp64(64, 1024, 4096, dtype=F64, forced=name, batch_invariant=True)
+        assert invariant is None if splits == 7 else invariant["splits"] == splits
     assert fp64(64, 64, 64, dtype=F64, forced="fp64_63x64") is None
 
 
@@ -184,18 +179,11 @@ sizes = st.tuples(st.integers(1, 1 << 15), st.integers(5, 1 << 15), st.integers(
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    sizes,
-    st.integers(1, 9),
-    st.sampled_from(["-", *tile_names("fp64")]),
-    st.integers(1, 1 << 15),
-    st.sampled_from([114, 132]),
-    st.booleans(),
-)
+@given(sizes, st.integers(1, 9), st.sampled_from(["-", *tile_names("fp64")]), st.booleans(), st.data())
 def test_batch_invariant_segments_depend_on_n_and_k_alone(
-    fp64: Ask, size: tuple[int, int, int], batch: int, tile: str, other_rows: int, sm_count: int, invariant: bool
+    fp64: Ask, size: tuple[int, int, int], batch: int, tile: str, invariant: bool, data: st.DataObject
 ) -> None:
-    m, n, k = size
+    (m, n, k), other_rows, sm_count = size, data.draw(st.integers(1, 1 << 15)), data.draw(st.sampled_from([114, 132]))
     p = fp64(m, n, k, batch, dtype=F64, forced=tile, sm_count=sm_count, batch_invariant=invariant)
     if p is None:  # no room for a total beside the sums
         assert invariant and tile == "fp64_64x128" and fp64(m, n, k, dtype=F64, batch_invariant=True)
@@ -209,8 +197,7 @@ def test_batch_invariant_segments_depend_on_n_and_k_alone(
     else:
         assert p["segment"] == p["split_blocks"]
     if p["splits"] == 1:
-        assert p["split_blocks"] == p["blocks"]
-        assert p["workspace"] == 0
+        assert (p["split_blocks"], p["workspace"]) == (p["blocks"], 0)
     else:
         assert p["split_blocks"] % p["segment"] == 0
         assert p["splits"] == -(-p["blocks"] // p["split_blocks"])
@@ -219,46 +206,34 @@ def test_batch_invariant_segments_depend_on_n_and_k_alone(
 
 @settings(max_examples=200, deadline=None)
 @given(sizes, st.integers(1, 9))
-def test_fp64_takes_at_least_the_time_of_its_products_and_bytes(
-    fp64: Ask, size: tuple[int, int, int], batch: int
-) -> None:
+def test_fp64_takes_at_least_the_time_of_its_products_and_bytes(fp64: Ask, size: tuple, batch: int) -> None:
     m, n, k = size
-    p = fp64(m, n, k, batch, dtype=F64)
-    assert 1e6 * p["seconds"] > 2 * batch * m * n * k / 67e6
-    assert 1e6 * p["seconds"] > 8 * batch * (m * k + k * n + m * n) / 4.8e6
+    seconds = fp64(m, n, k, batch, dtype=F64)["seconds"]
+    assert seconds > batch * max(2 * m * n * k / 67e12, 8 * (m * k + k * n + m * n) / 4.8e12)
 
 
-@pytest.mark.parametrize(
-    ("n", "k", "segment"),
-    [
+def test_segments(fp64: Ask) -> None:
+    for n, k, segment in [
         *((8192, 8192, 128), (8192, 3072, 96), (8192, 3056, 191), (4824, 5980, 125), (4096, 4096, 128)),
         *((64, 65536, 32), (512, 200, 13), (248, 459, 10)),
-    ],
-)
-def test_segments(fp64: Ask, n: int, k: int, segment: int) -> None:
-    assert fp64(100, n, k, dtype=F64, batch_invariant=True)["segment"] == segment
+    ]:
+        assert fp64(100, n, k, dtype=F64, batch_invariant=True)["segment"] == segment, (n, k)
 
 
 # ---- tf32 (tf32/kernel.cu) -------------------------------------------------------------------------------------------
 
 
 def test_what_tma_cannot_load_is_copied(tf32: Ask) -> None:
-    def copied(*sizes: int, **options) -> int:
-        return tf32(*sizes, **options)["workspace"]
-
-    assert copied(64, 256, 256) == 0
-    for offset in (4, 8, 12):
-        assert copied(64, 256, 256, offset=offset) == 4 * 64 * 256  # A
-    assert copied(64, 256, 256, offset=16) == 0
-    assert copied(64, 256, 255) == 4 * 64 * 256  # A, its rows of 256
-    assert copied(64, 255, 256) == 4 * 256 * 256  # B
-    assert copied(64, 255, 256, layout="nt") == 0
-    assert copied(63, 256, 256) == 0
-    assert copied(63, 256, 256, layout="tt") == 4 * 64 * 256
-    assert copied(64, 256, 256, ld=258) > 0
-    assert copied(64, 256, 256, ld=260) == 0
-    assert copied(1, 256, 255) == 0  # one row, and B's rows are aligned
-    assert copied(3, 256, 255) > 0
+    a, b = 4 * 64 * 256, 4 * 256 * 256  # of A's rows, also of 255 elements; of B
+    for size, how, copied in [
+        *(((64, 256, 256), {"offset": offset}, a) for offset in (4, 8, 12)),
+        *(((64, 256, 256), how, 0) for how in ({}, {"offset": 16}, {"ld": 260})),
+        *(((64, 256, 255), {}, a), ((64, 255, 256), {}, b), ((64, 255, 256), {"layout": "nt"}, 0)),
+        *(((63, 256, 256), {}, 0), ((63, 256, 256), {"layout": "tt"}, a)),
+        ((1, 256, 255), {}, 0),  # one row, and B's rows are aligned
+    ]:
+        assert tf32(*size, **how)["workspace"] == copied, (size, how)
+    assert tf32(64, 256, 256, ld=258)["workspace"] > 0 < tf32(3, 256, 255)["workspace"]
     assert tf32(65, 255, 257)["seconds"] > tf32(68, 256, 260)["seconds"]
 
 
@@ -342,13 +317,10 @@ def test_every_unit_has_one_owner_and_shared_tiles_have_memory(bf16x3: Ask, data
 
 def test_few_tiles_share_and_alignment_changes_no_tile(bf16x3: Ask) -> None:
     few = bf16x3(16, 4096, 4096)  # 32 tiles for 132 SMs
-    assert few["ctas"] > 100
-    assert few["partials"] > 0
+    assert few["ctas"] > 100 and few["partials"] > 0
     aligned, odd = bf16x3(100, 1000, 3000), bf16x3(100, 1000, 3000, offset_b=4)
-    assert aligned["tma"]
-    assert not odd["tma"]
+    assert aligned["tma"] and odd["seconds"] > aligned["seconds"]
     assert aligned | {"tma": False, "seconds": odd["seconds"]} == odd
-    assert odd["seconds"] > aligned["seconds"]
 
 
 # ---- few rows, columns and outputs (sliced/sliced.cu, gemv/sweep.cu, gemv/outputs.cu) --------------------------------
@@ -372,8 +344,7 @@ def test_sweep_only_where_it_applies(cuda_cores: Ask) -> None:
     for precision in (HIGHEST, HIGH, MEDIUM):
         assert cuda_cores(1, 4096, 4096, precision=precision)["name"] == "sweep"
         assert cuda_cores(4096, 1, 4096, layout="tn", precision=precision)["name"] == "sweep"
-    others = ({"layout": "nt"}, {"major": 8}, {"major": 10}, *NOT_FP32_ON_TENSOR_CORES, {"prepared": True})
-    for other in others:
+    for other in ({"layout": "nt"}, {"major": 8}, {"major": 10}, *NOT_FP32_ON_TENSOR_CORES, {"prepared": True}):
         taken = cuda_cores(1, 4096, 4096, **other)
         assert taken is None or taken["name"] != "sweep", other
     for m, n, k in ((5, 4096, 4096), (1, 31, 4096)):
@@ -383,9 +354,7 @@ def test_sweep_only_where_it_applies(cuda_cores: Ask) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.integers(32, 60000), st.integers(1, 20000))
 def test_sweep_splits_depend_on_lines_and_k_alone(cuda_cores: Ask, n: int, k: int) -> None:
-    asked = [
-        cuda_cores(m, n, k, forced="sweep", offset=offset, offset_b=offset) for m in (1, 2, 4) for offset in (0, 4)
-    ]
+    asked = [cuda_cores(m, n, k, forced="sweep", offset=at, offset_b=at) for m in (1, 2, 4) for at in (0, 4)]
     asked += [cuda_cores(n, m, k, layout="tn", forced="sweep") for m in (1, 3)]
     assert {p["name"] for p in asked} == {"sweep"}
     (splits,) = {p["splits"] for p in asked}

@@ -3,11 +3,11 @@
 import ast
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from common import run
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "packaging" / "kernels"))
@@ -78,13 +78,6 @@ with xgemm.batch_invariant():  # each library has its own mode
 """
 
 
-def run(script: str, *arguments: object) -> None:
-    """Runs a script in a process of its own, in a folder where it finds neither torch_ext nor the package."""
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A package without CUDA, not optimised, and its namespace: always the same one, for ccache."""
@@ -96,7 +89,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def test_loads_beside_torch_ext(built: tuple[Path, str]) -> None:
-    run(LOAD + SIDE_BY_SIDE, *built, ROOT)
+    """In a folder where the script finds neither torch_ext nor the package."""
+    done = run(sys.executable, "-c", LOAD + SIDE_BY_SIDE, *built, ROOT, cwd="/", timeout=600)
+    assert done.returncode == 0, done.stderr
 
 
 def test_only_the_standard_library_and_torch_are_imported(built: tuple[Path, str]) -> None:

@@ -1,11 +1,13 @@
 """The lab's exercises: skeletons run, right kernels pass the check, wrong ones do not; on the emulator and on a GPU."""
 
-import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
+from common import needs
 
 from torch_ext.lab import __main__ as runner
 from torch_ext.lab import attention, exercise, exercise_table, measure
@@ -137,16 +139,13 @@ def test_solutions_are_right_on_the_emulator_and_broken_ones_are_not(number, emu
 def test_mistakes_are_found_on_the_emulator(emulator, capfd, tmp_path, monkeypatch):
     """By the command, whose process may crash, and in this one."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-    def command(number, source):
-        return runner.main(["check", number, source])
-
     half = [(SLOW, TILES.replace("    __syncthreads();\n  }", "  }"))]  # the barrier behind the products
     no_halo = [(WINDOW, HALO.replace("j >= 0 && j < n ? x[j] : 0", "t >= kHalf && j < n ? x[j] : 0"))]
     alone = [("  __syncthreads();\n  float sum", "  if (i % 2) __syncthreads();\n  else __syncwarp();\n  float sum")]
     beyond = [("j >= 0 && j < n", "j >= 0")]
+    command = lambda number, source: runner.main(["check", number, source])  # noqa: E731
     for check, number, changes, expected in (
-        (command, "02", half, r"wrong, the first at"),
+        (command, "02", half, "wrong, the first at"),
         (command, "09", beyond, "The kernel crashed: it accessed what lies behind the end of an array"),
         (exercise.emulate, "09", no_halo, "wrong, the first at"),
         (exercise.emulate, "09", [(WINDOW, HALO), *alone], "The emulator found: "),
@@ -185,8 +184,7 @@ def test_check_sees_one_element_of_a_million():
 
 def test_a_skeleton_compiles_and_loads():
     """By nvcc; all of them: test_skeletons_and_solutions_on_the_gpu."""
-    if shutil.which("nvcc") is None:
-        pytest.skip("no nvcc")
+    needs("nvcc")
     assert exercise.build(exercise.SKELETONS / exercise.EXERCISES["02"].file, "sm_90").exercise
 
 
@@ -201,17 +199,16 @@ def test_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(exercise, "EMULATOR", tmp_path / "build.py")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert exercise.main(["01"]) == 1 and "comes with a checkout of the repository" in capsys.readouterr().out
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA Test")
+    of_gpu = {"is_available": True, "get_device_capability": (9, 0), "get_device_name": "NVIDIA Test"}
+    for name, value in of_gpu.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
     monkeypatch.setattr(exercise, "build", lambda source, architecture: SimpleNamespace())
     monkeypatch.setattr(exercise, "kernel", lambda e, library: RIGHT["01"])
-    on_cpu = exercise.check
-    monkeypatch.setattr(exercise, "check", lambda e, run: on_cpu(e, run, "cpu"))
+    monkeypatch.setattr(exercise, "check", partial(exercise.check, device="cpu"))
 
     def rows(yours: float) -> list[measure.Row]:
-        times = (("01_naive", 9.0), ("yours", yours), ("03_shared_tile", 2.0), ("cublas", 1.0))
-        return [measure.row("size 4", name, (us, (us, us)), shape={"n": 4}, flops=1e6) for name, us in times]
+        times = {"01_naive": 9.0, "yours": yours, "03_shared_tile": 2.0, "cublas": 1.0}
+        return [measure.row("size 4", name, (us, (us, us)), shape={"n": 4}, flops=1e6) for name, us in times.items()]
 
     mine = written("02", tmp_path, SOLVED["02"])
     for us, code, last in ((2.1, 0, "Reached: 95% of the speed of"), (4.0, 1, "Not reached: 50% of the speed of")):
@@ -225,10 +222,8 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert exercise.main(["02", str(mine)]) == 1
     assert "Size 1 x 1 x 1: 1 of 1 wrong" in capsys.readouterr().out
 
-    def illegal(e, run):
-        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with ...")
-
-    monkeypatch.setattr(exercise, "check", illegal)
+    illegal = RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with ...")
+    monkeypatch.setattr(exercise, "check", Mock(side_effect=illegal))
     assert exercise.main(["02", str(mine)]) == 1
     assert capsys.readouterr().out == "The kernel failed: CUDA error: an illegal memory access was encountered\n"
     pytest.importorskip("matplotlib")

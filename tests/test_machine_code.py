@@ -3,7 +3,6 @@
 import functools
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,11 +42,16 @@ def compile_code(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
     def compiled(source: str, *flags: str, name: str = "kernels.cu") -> Path:
         folder = tmp_path_factory.mktemp("code")
         (folder / name).write_text(source)
-        arch = "-gencode=arch=compute_90a,code=sm_90a"
-        subprocess.run([nvcc, arch, *(flags or ["-cubin"]), "-o", folder / "out", folder / name], check=True)
+        flags = "-gencode=arch=compute_90a,code=sm_90a", *(flags or ["-cubin"])
+        run(nvcc, *flags, "-o", folder / "out", folder / name, check=True)
         return folder / "out"
 
     return compiled
+
+
+@pytest.fixture
+def original(compile_code: Callable[..., Path]) -> Path:
+    return compile_code(SOURCE)
 
 
 def digests(file: Path) -> tuple[str, str]:
@@ -55,15 +59,10 @@ def digests(file: Path) -> tuple[str, str]:
     return machine_code.digest_of(found, ["csrc/matmul"]), machine_code.digest_of(found, ["csrc/lab/sgemm"])
 
 
-def test_local_memory_is_found(compile_code: Callable[..., Path]) -> None:
+def test_local_memory_is_found(compile_code: Callable[..., Path], original: Path) -> None:
     array = "x[threadIdx.x] *= 3;", "volatile float y[8]; y[int(x[9])] = 1; x[8] = y[int(x[7])];"
-    assert machine_code.frames(compile_code(SOURCE)) == {}
+    assert machine_code.frames(original) == {}
     assert machine_code.frames(compile_code(SOURCE.replace(*array))) == {"_ZN5xgemm3lab5sgemm5naiveEPf": 32}
-
-
-@pytest.fixture(scope="module")
-def original(compile_code: Callable[..., Path]) -> Path:
-    return compile_code(SOURCE)
 
 
 LAB = SOURCE.index("namespace xgemm::lab")

@@ -78,9 +78,7 @@ def test_decisions_are_those_of_the_golden_file(plan: Ask) -> None:
         GOLDEN.write_text("".join(f"{line}\n" for line in now))
     golden = GOLDEN.read_text().splitlines()
     assert [line.partition(": ")[0] for line in golden] == lines
-    moved = [
-        f"{was}\n  now {is_now.partition(': ')[2]}" for was, is_now in zip(golden, now, strict=True) if was != is_now
-    ]
+    moved = [f"{was}\n  now {new.partition(': ')[2]}" for was, new in zip(golden, now, strict=True) if was != new]
     if moved:
         pytest.fail(f"{len(moved)} of {len(lines)} products take another plan:\n" + "\n".join(moved[:10]))
 

@@ -54,10 +54,8 @@ def test_what_is_fused_has_the_bits_of_wgmma(dtype: torch.dtype, n: int) -> None
         activations = ("none", "relu", "gelu", "gelu_tanh", "silu")
         outs = [linear(x, w, bias, activation=name, residual=residual) for name in activations]
         outs += [linear(x, w, bias), linear(x, w, activation="gelu"), linear(x.mT.contiguous().mT, w)]
-        return [
-            *outs,
-            *(addmm(c, x[0], w.mT, beta=0.5, alpha=2.0), addmm(c, x[0], w.mT, beta=0.0), addmm(bias, x[1], w.mT)),
-        ]
+        outs += [addmm(c, x[0], w.mT, beta=0.5, alpha=2.0), addmm(c, x[0], w.mT, beta=0.0), addmm(bias, x[1], w.mT)]
+        return outs
 
     with forced("wgmma"):
         wanted = all_of_them()

@@ -36,17 +36,17 @@ def test_few_lines_along_k_take_dot(cuda_cores: Ask) -> None:
                 few_rows = cuda_cores(lines, n, k, layout="nt", precision=precision)
                 assert (few_rows["name"], few_rows["workspace"]) == ("dot", 0)
                 assert cuda_cores(n, lines, k, layout="nt", precision=precision)["name"] == "dot"
-    assert cuda_cores(1, 4096, 4096, 20, layout="nt")["name"] == "dot"
-    assert cuda_cores(1, 4096, 4096, layout="nt", forced="dot")["name"] == "dot"
-    assert cuda_cores(1, 1, 1 << 22, layout="nt")["name"] == "dot"  # in gemv one lane adds a whole chunk
-    assert cuda_cores(4, 154, 118, layout="tt")["name"] == "dot"  # few elements of A are read one at a time
-    # Not for more rows, operands not contiguous along k, other types, batch-invariant problems.
+    for size, how, name in [
+        *(((1, 4096, 4096, 20), {"layout": "nt"}, "dot"), ((1, 4096, 4096), {"layout": "nt", "forced": "dot"}, "dot")),
+        ((1, 1, 1 << 22), {"layout": "nt"}, "dot"),  # in gemv one lane adds a whole chunk
+        ((4, 154, 118), {"layout": "tt"}, "dot"),  # few elements of A are read one at a time
+        # Not for operands not contiguous along k, other types, batch-invariant problems.
+        *(((1, 4096, 4096), {}, "gemv"), ((4, 4096, 4096), {"layout": "tt"}, "gemv")),
+        ((1, 4096, 4096), {"forced": "dot"}, "simt_64x64"),
+        *(((1, 4096, 4096), {"layout": "nt", **how}, "gemv") for how in ({"dtype": F64}, {"batch_invariant": True})),
+    ]:
+        assert cuda_cores(*size, **how)["name"] == name, (size, how)
     assert cuda_cores(5, 4096, 4096, layout="nt")["name"] != "dot"
-    assert cuda_cores(1, 4096, 4096)["name"] == "gemv"
-    assert cuda_cores(4, 4096, 4096, layout="tt")["name"] == "gemv"
-    assert cuda_cores(1, 4096, 4096, forced="dot")["name"] == "simt_64x64"
-    assert cuda_cores(1, 4096, 4096, layout="nt", dtype=F64)["name"] == "gemv"
-    assert cuda_cores(1, 4096, 4096, layout="nt", batch_invariant=True)["name"] == "gemv"
 
 
 def test_gemv_splits_only_where_blocks_are_few(cuda_cores: Ask) -> None:
@@ -63,31 +63,24 @@ def test_long_k_on_a_small_output_is_split(cuda_cores: Ask) -> None:
 
 
 def test_vectors_need_alignment(cuda_cores: Ask) -> None:
-    assert cuda_cores(64, 64, 64)["vector"]
-    assert cuda_cores(64, 64, 64, layout="tt")["vector"]
-    assert not cuda_cores(64, 64, 64, offset=4)["vector"]
-    assert cuda_cores(64, 64, 64, offset=16)["vector"]
-    assert not cuda_cores(64, 64, 64, ld=65)["vector"]
-    assert not cuda_cores(64, 64, 64, strides=((128, 2), (64, 1)))["vector"]
-    assert not cuda_cores(64, 64, 66)["vector"]
-    assert not cuda_cores(64, 65, 64)["vector"]
-    # The last vector of a row would leave the matrix.
-    assert not cuda_cores(64, 65, 64, strides=((64, 1), (68, 1)))["vector"]
-    assert cuda_cores(65, 64, 64)["vector"]
+    for how in ({}, {"layout": "tt"}, {"offset": 16}, {"m": 65}):
+        assert cuda_cores(**{"m": 64, "n": 64, "k": 64} | how)["vector"], how
+    # In the last one the last vector of a row would leave the matrix.
+    strides = {"strides": ((128, 2), (64, 1))}, {"n": 65, "strides": ((64, 1), (68, 1))}
+    for how in ({"offset": 4}, {"ld": 65}, {"k": 66}, {"n": 65}, *strides):
+        assert not cuda_cores(**{"m": 64, "n": 64, "k": 64} | how)["vector"], how
 
 
 def test_unknown_names_force_nothing_unsafe(cuda_cores: Ask) -> None:
     assert cuda_cores(64, 64, 64, forced="no_such_kernel")["name"] == "simt_64x64"
 
 
+products = st.tuples(size, size, st.integers(0, 1 << 22), st.integers(1, 3000))
+
+
 @settings(max_examples=300, deadline=None)
-@given(
-    st.tuples(size, size, st.integers(0, 1 << 22), st.integers(1, 3000)),
-    *(st.sampled_from([F32, F64]), st.integers(1, 200)),
-)
-def test_the_order_of_additions_depends_on_n_and_k_alone(
-    cuda_cores: Ask, product: tuple[int, ...], dtype: int, sm_count: int
-) -> None:
+@given(products, st.sampled_from([F32, F64]), st.integers(1, 200))
+def test_the_order_of_additions_depends_on_n_and_k_alone(cuda_cores: Ask, product, dtype: int, sm_count: int) -> None:
     m, n, k, batch = product
     here = cuda_cores(*product, dtype=dtype, sm_count=sm_count, batch_invariant=True)
     alone = cuda_cores(1, n, k, batch_invariant=True)
@@ -113,8 +106,7 @@ def test_rows_that_straddle_lines_may_be_multicast(wgmma: Ask) -> None:
         for m, n in [(264, 392), (392, 264)]:
             layout = "nt" if tile.endswith("x32") else "nn"
             chosen = wgmma(m, n, 1000, dtype=BF16, layout=layout, forced=tile)
-            assert chosen["name"] == tile
-            assert copied(chosen) == (False, False)
+            assert (chosen["name"], copied(chosen)) == (tile, (False, False))
 
 
 def copied(plan: Answer) -> tuple[bool, bool]:
@@ -140,20 +132,16 @@ def test_rows_of_any_number_fill_one_wave_by_a_transposed_tile(wgmma: Ask) -> No
 def test_long_k_on_a_small_output_is_spread(wgmma: Ask) -> None:
     many = wgmma(16384, 512, 65536, dtype=BF16)  # enough tiles for every SM
     assert many["splits"] == many["memory_splits"] == 1
-    invariant = wgmma(16384, 512, 65536, dtype=BF16, batch_invariant=True)
-    assert invariant["splits"] == 16  # as of any M
+    assert wgmma(16384, 512, 65536, dtype=BF16, batch_invariant=True)["splits"] == 16  # as of any M
 
 
-def test_tma_needs_alignment(wgmma: Ask) -> None:
-    assert copied(wgmma(512, 512, 513, dtype=BF16)) == (True, False)
-    assert copied(wgmma(512, 513, 512, dtype=BF16))[1]
-    assert copied(wgmma(512, 512, 512, dtype=BF16, offset=2))[0]
-    assert copied(wgmma(512, 512, 512, dtype=BF16, strides=((1024, 2), (512, 1))))[0]
-
-
-def test_copies_lines_are_whole_lines_of_l2(wgmma: Ask) -> None:
-    assert wgmma(512, 512, 513, dtype=BF16)["workspace"] == 2 * 512 * 576
+def test_what_tma_cannot_load_is_copied_to_whole_lines_of_l2(wgmma: Ask) -> None:
+    unaligned = wgmma(512, 512, 513, dtype=BF16)
+    assert copied(unaligned) == (True, False) and unaligned["workspace"] == 2 * 512 * 576
     assert wgmma(512, 512, 33, dtype=BF16)["workspace"] == 2 * 512 * 40  # not padded to 128 bytes
+    assert copied(wgmma(512, 513, 512, dtype=BF16))[1]
+    for how in ({"offset": 2}, {"strides": ((1024, 2), (512, 1))}):
+        assert copied(wgmma(512, 512, 512, dtype=BF16, **how))[0], how
 
 
 def test_few_rows_do_not_pay_for_a_copy_of_b(wgmma: Ask) -> None:
@@ -166,17 +154,16 @@ def test_few_rows_do_not_pay_for_a_copy_of_b(wgmma: Ask) -> None:
         assert copied(wgmma(16, 4095, 4097, dtype=BF16, strides=strides)) == (True, False)
         assert not in_place(1000, 4095, 4097, strides=strides)
         assert copied(wgmma(1000, 4095, 4097, dtype=BF16, strides=strides))[1]
-    assert not in_place(16, 4096, 4097)
-    assert not in_place(100, 1001, 1001)
-    assert in_place(128, 4097, 4097)
-    assert in_place(128, 4097, 4096)
-    assert not in_place(129, 4097, 4097)
-    for m, n, k in [(16, 1023, 8193), (100, 513, 9001)]:  # K is split
-        assert not in_place(m, n, k, layout="nt")
-    assert in_place(16, 40, 41, forced="wgmma_few_rows")
+    for size in [(128, 4097, 4097), (128, 4097, 4096)]:
+        assert in_place(*size), size
+    for size in [(16, 4096, 4097), (100, 1001, 1001), (129, 4097, 4097)]:
+        assert not in_place(*size), size
+    for size in [(16, 1023, 8193), (100, 513, 9001)]:  # K is split
+        assert not in_place(*size, layout="nt"), size
+    for k in (40, 41):
+        assert in_place(16, 40, k, forced="wgmma_few_rows")
     assert not in_place(16, 40, 41, strides=((41, 1), (39, 1)), forced="wgmma_few_rows")  # overlapping lines
     assert not in_place(16, 7, 41, layout="nt", forced="wgmma_few_rows")  # needs 8 lines
-    assert in_place(16, 40, 40, forced="wgmma_few_rows")
     assert not in_place(16, 4095, 4097, strides=((4097, 1), (8190, 2)))
     assert in_place(16, 4095, 4096, layout="tn")
     assert copied(wgmma(16, 4095, 4096, dtype=BF16, layout="tn"))[0]  # the kernel needs rows of A
@@ -186,8 +173,7 @@ def test_fp32_batches_are_counted_in_32_bits(wgmma: Ask) -> None:
     """Each batch adds two matrices of parts, and eight blocks of the pass over operands that are not K-major."""
     for precision in (HIGHEST, HIGH):
         few, many = (wgmma(2, 2, 1, batch, precision=precision, forced="wgmma") for batch in (1 << 26, 1 << 27))
-        assert few is not None
-        assert many is None
+        assert few is not None and many is None
     assert wgmma(2, 2, 1, 1 << 27, dtype=F16, forced="wgmma") is not None
 
 
@@ -209,9 +195,7 @@ def test_a_prepared_weight_costs_no_pass_over_it(wgmma: Ask, choice: Ask) -> Non
         for m in (16, 64):
             plain = wgmma(m, n, k, layout="nt", forced="wgmma")
             prepared = wgmma(m, n, k, layout="nt", prepared=True)
-            assert [prepared[of] for of in ("name", "splits", "chunk")] == [
-                plain[of] for of in ("name", "splits", "chunk")
-            ]
+            assert all(prepared[of] == plain[of] for of in ("name", "splits", "chunk"))
             assert prepared["workspace"] < 8 * m * (k + 8)  # A's copy alone
             assert choice(m, n, k, layout="nt", prepared=True).startswith("wgmma_")
     assert wgmma(16, 4096, 4096, layout="nt", precision=IEEE, prepared=True) is None
@@ -232,13 +216,11 @@ def test_splits_of_half_precision(
     if here is None:
         assert n < 8 or k < 16
         return
-    splits, cluster, memory_splits, own_columns, length = (
-        here[name] for name in ("splits", "cluster", "memory_splits", "columns", "split_length")
-    )
+    fields = "splits", "cluster", "memory_splits", "columns", "split_length"
+    splits, cluster, memory_splits, own_columns, length = (here[name] for name in fields)
     height, width = HALF_TILE_ROWS[here["name"]], int(here["name"].split("x")[1])
     assert (cluster, memory_splits) in ((1, 1), (splits, 1), (1, splits))
-    assert cluster <= 8
-    assert splits <= 128
+    assert cluster <= 8 and splits <= 128
     assert (splits - 1) * length < k <= splits * length  # no empty split
     assert length % 256 == 0  # a multiple of every tile's k-step
     if "swapped" in here:  # C^T: the tile's columns lie along the rows of C
@@ -250,8 +232,7 @@ def test_splits_of_half_precision(
     assert not here["multicast"] or (columns > 1 and m >= 16 if height > width else rows > 1 and own_columns % 16 == 0)
     assert not gated or m <= 64 or height == 128
     most = width // (2 if gated else 1)
-    assert own_columns % 8 == 0
-    assert 8 <= own_columns <= most
+    assert own_columns % 8 == 0 and 8 <= own_columns <= most
     b_along_k = k_major or n == 1 or "copied_b" in here  # a copy lies along k; one column does, too
     narrow = own_columns % 16 == 0 and 2 * own_columns > most and not gated  # of 128 rows: a wgmma of that width
     assert own_columns == most or (narrow if most >= 128 else b_along_k and batch == 1 and m <= 64)
@@ -259,8 +240,7 @@ def test_splits_of_half_precision(
         rows, columns = (rows, columns + columns % 2) if height > width else (rows + rows % 2, columns)
     tiles = rows * columns * batch
     held = memory_splits * tiles if memory_splits > 1 else 0
-    assert held <= 132
-    assert here["partials"] == held * height * most * 4
+    assert held <= 132 and here["partials"] == held * height * most * 4
     assert splits == memory_splits or most <= 128  # no registers for a split's sums
     assert batch_invariant or splits in (cluster, memory_splits)  # else one CTA adds them
 
@@ -291,13 +271,7 @@ MODES = [(F32, HIGHEST), (F32, HIGH), (F32, MEDIUM), (F32, IEEE), (F16, HIGHEST)
     *(st.sampled_from(MODES), st.booleans(), st.sampled_from([8, 9, 12]), st.sampled_from([66, 114, 132]), st.data()),
 )
 def test_batch_invariant_orders_depend_on_n_k_and_dtype_alone(
-    choice: Ask,
-    product: tuple[int, ...],
-    mode: tuple[int, int],
-    gated: bool,
-    major: int,
-    sm_count: int,
-    data: st.DataObject,
+    choice: Ask, product: tuple, mode: tuple[int, int], gated: bool, major: int, sm_count: int, data: st.DataObject
 ) -> None:
     """Not on rows, batch, strides and alignment of either operand."""
     (m, n, k, batch), (dtype, precision) = product, mode

@@ -15,9 +15,9 @@ from test_matmul import (
     TENSOR_TILES,
     assert_special_as,
     check,
-    check_replays_of_two,
     forced,
     matmul,
+    replay_two,
 )
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -103,21 +103,17 @@ def check_nan_and_inf(dtype: torch.dtype, k: int) -> None:
     a, b = randn(150, k, dtype=dtype, device="cuda"), randn(k, 60, dtype=dtype, device="cuda")
     a[3, 5], a[7, 1], a[100, k - 50] = math.inf, math.nan, -math.inf
     b[5, 2], b[0, 59], b[300, 17] = 0.0, -math.inf, math.inf
-    assert_special_as(matmul(a, b), a.double() @ b.double())
-    a, b = a[:, :-1], b[:-1]
-    assert_special_as(matmul(a, b), a.double() @ b.double())
+    for x, y in ((a, b), (a[:, :-1], b[:-1])):
+        assert_special_as(matmul(x, y), x.double() @ y.double())
 
 
 @pytest.mark.parametrize(("kernel", "dtype", "of_graphs", "of_special_values"), SHARED_K)
-def test_batches_graphs_and_special_values(
-    kernel: str, dtype: torch.dtype, of_graphs: int, of_special_values: int
-) -> None:
+def test_batches_graphs_and_special_values(kernel, dtype: torch.dtype, of_graphs: int, of_special_values: int) -> None:
     with forced(kernel):
         for shapes in BATCHES:
             check(*(randn(*shape, dtype=dtype, device="cuda") for shape in shapes))
         if of_graphs:
-            a, b = (randn(*s, dtype=dtype, device="cuda") for s in ((200, of_graphs), (of_graphs, 48)))
-            check_replays_of_two(a, b)
+            replay_two(*(randn(*s, dtype=dtype, device="cuda") for s in ((200, of_graphs), (of_graphs, 48))))
         if of_special_values:
             check_nan_and_inf(dtype, of_special_values)
 

@@ -128,18 +128,13 @@ def test_every_epilogue_where_rows_start_anywhere(n: int) -> None:
     for m, k, kernel in [(3, 72, ""), (129, 264, ""), (300, 515, ""), (5, 264, FEW_ROWS), (100, 515, FEW_ROWS)]:
         x, w = randn(m, k, dtype=torch.bfloat16, device="cuda"), randn(n, k, dtype=torch.bfloat16, device="cuda")
         bias, residual = randn(n, dtype=x.dtype, device="cuda"), put(randn(m, n, dtype=x.dtype, device="cuda"), "n", 1)
-        for activation, add, extra in itertools.product(
-            ["none", "relu", "gelu", "silu"], [None, bias], [None, residual]
-        ):
+        activations = ["none", "relu", "gelu", "silu"]
+        for activation, add, extra in itertools.product(activations, [None, bias], [None, residual]):
             poison("cuda", megabytes=1)
             with forced(kernel):
                 y = linear(x, w, add, activation=activation, residual=extra, precision="highest")
-            exact = x.double() @ w.double().mT
-            if add is not None:
-                exact = exact + add.double()
-            exact = ACTIVATIONS[activation](exact)
-            if extra is not None:
-                exact = exact + extra.double()
+            product = x.double() @ w.double().mT + (0 if add is None else add.double())
+            exact = ACTIVATIONS[activation](product) + (0 if extra is None else extra.double())
             assert ((y.double() - exact).abs() <= 2**-8 * exact.abs() + 2**-10).all(), (m, k, kernel, activation)
 
 

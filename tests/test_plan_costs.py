@@ -34,13 +34,10 @@ def planner() -> Planner:
 def products(count: int, kinds: list[tuple[str, str | None]], most: int = 2048) -> list[Product]:
     draw = random.Random(7)
 
-    def size() -> int:
-        return int(2 ** draw.uniform(5, math.log2(most))) // 8 * 8
+    def sizes() -> list[int]:
+        return [int(2 ** draw.uniform(5, math.log2(most))) // 8 * 8 for _ in range(3)]
 
-    return [
-        Product(size(), size(), size(), 1, draw.choice(["nn", "nt", "tn", "tt"]), *draw.choice(kinds))
-        for _ in range(count)
-    ]
+    return [Product(*sizes(), 1, draw.choice(["nn", "nt", "tn", "tt"]), *draw.choice(kinds)) for _ in range(count)]
 
 
 def times(planner: Planner, asked: list[Product], values: list[float], noise: float) -> list[Timed]:
@@ -76,19 +73,16 @@ def test_what_is_written_is_read_back() -> None:
     values = [cost.value * (1.25 if i % 3 else 1.0) for i, cost in enumerate(found)]
     texts = costs.write(found, values)
     for file, text in texts.items():
-        again = {cost.name: cost.value for cost in found if cost.file == file}
         new = {cost.name: cost.value for cost in costs.of_text(file, text)}
-        assert new.keys() == again.keys()
-        for cost, value in zip(found, values, strict=True):
-            if cost.file == file:
-                assert new[cost.name] == pytest.approx(value, rel=5e-3), cost.name
+        wanted = {cost.name: value for cost, value in zip(found, values, strict=True) if cost.file == file}
+        assert new == pytest.approx(wanted, rel=5e-3)
     assert costs.write(found, [cost.value for cost in found]) == {}
 
 
 def test_predictions_are_the_planners(planner: Planner, mma: Ask, choice: Ask) -> None:
     for product in products(30, [("bfloat16", None)], most=700):
         sizes = {"layout": product.layout, "dtype": 2}
-        offer, answer = planner.offers([(product, "mma_64x64")])[0], None
+        (offer,) = planner.offers([(product, "mma_64x64")])
         answer = mma(product.m, product.n, product.k, **sizes, forced="mma_64x64")
         assert (offer is None) == (answer is None)
         if offer and answer:

@@ -24,20 +24,26 @@ F32, F16, BF16, F64 = FLOATING
 INF, NAN = float("inf"), float("nan")
 
 
-def assert_sum(name: str, x: torch.Tensor, dim, keepdim: bool = False, dtype: torch.dtype | None = None) -> None:
+def accumulator_eps(dtype: torch.dtype) -> float:
+    """Of the type in which a kernel adds numbers of this one."""
+    return torch.finfo(torch.float64 if dtype is torch.float64 else torch.float32).eps
+
+
+def assert_within(bound: torch.Tensor, found: torch.Tensor, exact: torch.Tensor, *what: object) -> None:
+    error = (found.double() - exact).abs()
+    assert (error <= bound).all(), (*what, (error / bound).max())
+
+
+def assert_sum(name: str, x: torch.Tensor, dim, keepdim: bool = False) -> None:
     """Of sum and mean: the error is at most the output's rounding plus a few fp32 roundings of that of |x|."""
     torchs = getattr(torch, name)
     poison(x.device, 1)
-    found = getattr(op, name)(x, dim, keepdim, dtype=dtype)
-    wanted = torchs(x, dims_of(x, dim), keepdim, dtype=dtype)
+    found, wanted = getattr(op, name)(x, dim, keepdim), torchs(x, dims_of(x, dim), keepdim)
     assert found.shape == wanted.shape and found.dtype == wanted.dtype
-    if found.numel() == 0:
-        return
     exact, scale = (torchs(y, dims_of(x, dim), keepdim) for y in (x.double(), x.double().abs()))
-    accumulate = torch.finfo(torch.float64 if found.dtype is torch.float64 else torch.float32).eps
-    bound = 16 * accumulate * scale + torch.finfo(found.dtype).eps * exact.abs() + torch.finfo(found.dtype).tiny
-    error = (found.double() - exact).abs()
-    assert (error <= bound).all(), (x.shape, dim, (error / bound).max())
+    rounding = torch.finfo(found.dtype).eps * exact.abs() + torch.finfo(found.dtype).tiny
+    if found.numel():
+        assert_within(16 * accumulator_eps(found.dtype) * scale + rounding, found, exact, x.shape, dim)
 
 
 def assert_extremum(name: str, x: torch.Tensor, dim, keepdim: bool = False) -> None:
@@ -63,15 +69,10 @@ def assert_logsumexp(name: str, x: torch.Tensor, dim, keepdim: bool = False) -> 
     found = op.logsumexp(x, dim, keepdim)
     exact = torch.logsumexp(x.double(), dims_of(x, dim), keepdim)
     assert found.shape == exact.shape and found.dtype == x.dtype
-    if found.numel() == 0:
-        return
-    accumulate = torch.finfo(torch.float64 if x.dtype is torch.float64 else torch.float32).eps
-    half_roundings = 1 if x.is_cuda else 4  # ATen's CPU path rounds intermediate results to the input's dtype
-    bound = 4 * accumulate * (1 + exact.abs()) + half_roundings * torch.finfo(x.dtype).eps * (
-        exact.abs() + half_roundings - 1
-    )
-    error = (found.double() - exact).abs()
-    assert (error <= bound).all(), (x.shape, dim, (error / bound).max())
+    roundings = 1 if x.is_cuda else 4  # ATen's CPU path rounds intermediate results to the input's dtype
+    rounding = roundings * torch.finfo(x.dtype).eps * (exact.abs() + roundings - 1)
+    if found.numel():
+        assert_within(4 * accumulator_eps(x.dtype) * (1 + exact.abs()) + rounding, found, exact, x.shape, dim)
 
 
 CHECKS = {
@@ -175,16 +176,13 @@ def test_dtype_argument(device, name):
 @pytest.mark.parametrize(("name", "empty"), [("sum", 0.0), ("mean", NAN)])
 def test_special_values(device, name, empty):
     reduce = getattr(op, name)
+    rows = [[1, INF, 2], [INF, -INF, 0], [NAN, 1, 2], [-INF, 1, 1], [0, 0, 0]]
     for dtype in FLOATING:
-        x = torch.tensor(
-            [[1, INF, 2], [INF, -INF, 0], [NAN, 1, 2], [-INF, 1, 1], [0, 0, 0]], dtype=dtype, device=device
-        )
+        x = torch.tensor(rows, dtype=dtype, device=device)
         torch.testing.assert_close(reduce(x, 1), getattr(torch, name)(x, 1), equal_nan=True, rtol=0, atol=0)
     runs = torch.zeros(3, 0, 2, 1000, device=device)[..., :500]  # no rows
-    for found in (
-        *(reduce(torch.zeros(0, 3, device=device), 0), reduce(torch.zeros(0, device=device)), reduce(runs)),
-        reduce(runs, (1, 2, 3)),
-    ):
+    nothing = (torch.zeros(0, 3, device=device), 0), (torch.zeros(0, device=device),), (runs,), (runs, (1, 2, 3))
+    for found in (reduce(*args) for args in nothing):
         torch.testing.assert_close(found, torch.full_like(found, empty), equal_nan=True, rtol=0, atol=0)
     assert reduce(torch.zeros(3, 0, device=device), 0).shape == (0,)
 
@@ -283,11 +281,8 @@ def test_sums_of_more_than_2_31_elements():
 
 @extrema
 def test_special_values_of_extrema(device, name):
+    rows = [[1, INF, 2], [INF, -INF, 0], [NAN, 1, 2], [1, INF, NAN], [-INF] * 3, [INF] * 3, [-1e-7, 0, 1e-7]]
     for dtype in FLOATING:
-        rows = [
-            *([1, INF, 2], [INF, -INF, 0], [NAN, 1, 2], [1, INF, NAN], [-INF, -INF, -INF], [INF, INF, INF]),
-            [-1e-7, 0, 1e-7],
-        ]
         x = torch.tensor(rows, dtype=dtype, device=device)
         for wide in (x, x.repeat(1, 700), x.mT.contiguous().mT.repeat(1, 30)):
             assert_extremum(name, wide, 1)
@@ -313,11 +308,9 @@ def test_row_lengths_and_ties(device, name, dtype):
 
 @indices
 def test_special_values_of_indices(device, name):
+    rows = [[1, INF, 2, INF], [INF, -INF, 0, -INF], [NAN, 1, 2, NAN], [1, INF, NAN, NAN]]
+    rows += [[-INF] * 4, [INF] * 4, [0.0, -0.0, 0.0, -0.0]]
     for dtype in FLOATING:
-        rows = [
-            *([1, INF, 2, INF], [INF, -INF, 0, -INF], [NAN, 1, 2, NAN], [1, INF, NAN, NAN], [-INF] * 4, [INF] * 4),
-            [0.0, -0.0, 0.0, -0.0],
-        ]
         x = torch.tensor(rows, dtype=dtype, device=device)
         for wide in (x, x.repeat(1, 500), x.repeat(1, 40000)):
             assert_index(name, wide, 1)

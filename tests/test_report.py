@@ -22,7 +22,7 @@ def example_row(case: str, contender: str, us: float, **changes: object) -> dict
 
 def test_report_fills_pages_and_check_sees_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What the figures are: test_docs.py compares all pages with what the committed results give."""
-    file, readme = tmp_path / "benchmarks" / "results" / "nvidia_h200" / "matmul.json", tmp_path / "README.md"
+    file, readme = tmp_path / "benchmarks/results/nvidia_h200/matmul.json", tmp_path / "README.md"
     file.parent.mkdir(parents=True)
     readme.write_text("before\n<!-- results:begin -->\n<!-- results:end -->\nafter\n")
     document = {"op": "matmul", "gpu": "NVIDIA H200", "date": "2026-11-21T10:00:00Z", "commit": "abc"}

@@ -89,10 +89,8 @@ def test_no_arguments_is_softmax(device):
 
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_special_values(device, dtype):
-    nan = float("nan")
-    x = torch.tensor(
-        [[1, 2, 3, 4], [INF, 1, 1, 1], [nan, 1, 1, 1], [-INF, 1, 2, 3], [-INF] * 4, [1, 1, 1, 1]], dtype=dtype
-    )
+    rows = [[1, 2, 3, 4], [INF, 1, 1, 1], [torch.nan, 1, 1, 1], [-INF, 1, 2, 3], [-INF] * 4, [1, 1, 1, 1]]
+    x = torch.tensor(rows, dtype=dtype)
     keep = torch.tensor([[0, 1, 1, 1], [0, 1, 1, 1], [0, 1, 1, 1], [1, 1, 1, 0], [1] * 4, [0] * 4]).bool()
     for n in (1, 50, 6000) if device.type == "cuda" else (1, 50):
         wide, mask = x.to(device).repeat(1, n), keep.to(device).repeat(1, n)

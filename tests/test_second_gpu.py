@@ -33,16 +33,12 @@ def test_every_op(call: Call, dtype: torch.dtype) -> None:
     check(lambda *args: call.raw(*args, **call.kwargs), *call.args(torch.device("cuda:0"), dtype))
 
 
+# Large, ragged, long K, few rows, one row, narrow, unaligned: kernels set their shared memory on each device.
+SHAPES = [(1024, 1024, 1024), (1000, 1000, 1000), (64, 64, 65536), (16, 4096, 4096), (1, 4096, 4096), (65536, 32, 64)]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
-@pytest.mark.parametrize(
-    "shape",
-    # Large, ragged, long K, few rows, one row, narrow, unaligned: kernels set their shared memory on each device.
-    [
-        *((1024, 1024, 1024), (1000, 1000, 1000), (64, 64, 65536), (16, 4096, 4096), (1, 4096, 4096), (65536, 32, 64)),
-        (255, 511, 257),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("shape", [*SHAPES, (255, 511, 257)], ids=str)
 def test_matmul(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
     m, n, k = shape
     a, b = randn(m, k, dtype=dtype, device="cuda"), randn(k, n, dtype=dtype, device="cuda")

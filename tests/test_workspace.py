@@ -2,13 +2,12 @@
 
 import ctypes
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from common import CSRC, compile_host_code, randn
+from common import CSRC, compile_host_code, randn, run
 
 import torch_ext
 from tools import find_nvcc
@@ -118,19 +117,14 @@ def test_memory_of_a_stream_is_not_of_torchs_pools(tmp_path: Path) -> None:
     (tmp_path / "main.cpp").write_text(PROGRAM)
     compile_host_code(
         tmp_path,
-        *(
-            "-fvisibility=hidden",
-            "-DTORCH_STABLE_ONLY",
-            "-DTORCH_TARGET_VERSION=0x020a000000000000",
-            "-DXGEMM_WITH_CUDA",
-        ),
+        *("-fvisibility=hidden", "-DXGEMM_WITH_CUDA"),
+        *("-DTORCH_STABLE_ONLY", "-DTORCH_TARGET_VERSION=0x020a000000000000"),
         *(f"-isystem{folder}" for folder in (home / "include", Path(nvcc).resolve().parent.parent / "include")),
         *("main.cpp", *(CSRC / file for file in ("torch/cuda.cpp", "torch/tensor.cpp", "device/properties.cpp"))),
         *(f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}", "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10", "-ldl"),
         *("-o", "program"),
     )
-    done = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
+    assert run(tmp_path / "program", check=True).stdout.splitlines() == [
         "first relaxed cudaMalloc 1 torch 0 memset 1",
         "again cudaMalloc 0 torch 0 memset 0",
         "large cudaMalloc 0 torch 1 memset 0",
@@ -219,8 +213,6 @@ print(torch.cuda.get_allocator_backend())
 def test_other_allocators(backend: str) -> None:
     """Calls, a side stream and replays of a graph, in a process of its own: an allocator is chosen once."""
     environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": f"backend:{backend}"}
-    done = subprocess.run(
-        [sys.executable, "-c", CALLS_UNDER_AN_ALLOCATOR], capture_output=True, text=True, env=environment, timeout=300
-    )
+    done = run(sys.executable, "-c", CALLS_UNDER_AN_ALLOCATOR, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [backend]
