@@ -10,21 +10,20 @@ namespace {
 bool complete(const Block& block, const NamedBarrier& barrier) {
   const std::size_t arrived = barrier.arrived.count();
   if (arrived == 0) return false;
-  if (barrier.threads != 0) return arrived >= static_cast<std::size_t>(barrier.threads);
+  if (barrier.threads != 0) return arrived >= barrier.threads;
   for (const auto& fiber : block.fibers)
-    if (!fiber->done && !barrier.arrived[static_cast<std::size_t>(fiber->index)]) return false;
+    if (!fiber->done && !barrier.arrived[fiber->index]) return false;
   return true;
 }
 
 void finish(Block& block, int id) {
-  NamedBarrier& barrier = block.named[static_cast<std::size_t>(id)];
+  NamedBarrier& barrier = block.named[id];
   for (std::size_t w = 0; w < block.warps.size(); ++w) {  // bar.sync is aligned: whole warps
     unsigned lanes = 0;
     for (std::size_t l = 0; l < 32; ++l)
       if (32 * w + l < 1024 && barrier.arrived[32 * w + l]) lanes |= 1u << l;
     if (lanes && (block.warps[w].live & ~lanes))
-      fail("barrier " + std::to_string(id) + " is complete, but only some lanes of warp " + std::to_string(w) + " of CTA " +
-               std::to_string(block.index.x) + " have arrived",
+      fail(text("barrier ", id, " is complete, but only some lanes of warp ", w, " of CTA ", block.index.x, " have arrived"),
            barrier.where);
   }
   barrier.arrived.reset();
@@ -35,19 +34,18 @@ void finish(Block& block, int id) {
 
 int meet(int id, int threads, bool arrive_only, int value, Where where) {
   Block& block = *current->block;
-  if (id < 0 || id > 15) fail("there is no named barrier " + std::to_string(id), where);
+  if (id < 0 || id > 15) fail(text("there is no named barrier ", id), where);
   if (threads % 32 || threads > static_cast<int>(block.fibers.size()))
-    fail("barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads", where);
-  NamedBarrier& barrier = block.named[static_cast<std::size_t>(id)];
+    fail(text("barrier ", id, " of ", threads, " threads"), where);
+  NamedBarrier& barrier = block.named[id];
   if (barrier.arrived.none())
     barrier.threads = threads, barrier.where = where;
   else if (barrier.threads != threads)
-    fail("barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads, where those before named " +
-             std::to_string(barrier.threads) + " (" + describe(barrier.where) + ")",
+    fail(text("barrier ", id, " of ", threads, " threads, where those before named ", barrier.threads, " (",
+              describe(barrier.where), ")"),
          where);
-  if (barrier.arrived[static_cast<std::size_t>(current->index)])
-    fail("a thread arrives twice at barrier " + std::to_string(id) + " in one phase", where);
-  barrier.arrived[static_cast<std::size_t>(current->index)] = true;
+  if (barrier.arrived[current->index]) fail(text("a thread arrives twice at barrier ", id, " in one phase"), where);
+  barrier.arrived[current->index] = true;
   barrier.count_nonzero += value != 0;
   if (complete(block, barrier)) {
     finish(block, id);
@@ -66,12 +64,11 @@ std::uint64_t cookie_of(const Block& block, std::uint32_t place, std::uint32_t p
 Mbarrier& mbarrier_at(Block& block, std::uint32_t address, Where where) {
   const std::uint32_t place = address & 0xffffff;
   const auto found = block.mbarriers.find(place);
-  if (found == block.mbarriers.end())
-    fail("an mbarrier that is not initialised, at shared address " + std::to_string(place), where);
+  if (found == block.mbarriers.end()) fail(text("an mbarrier that is not initialised, at shared address ", place), where);
   std::uint64_t cookie;
   std::memcpy(&cookie, block.window + place, 8);
   if (cookie != found->second.cookie)
-    fail("an mbarrier that something else has overwritten, at shared address " + std::to_string(place), where);
+    fail(text("an mbarrier that something else has overwritten, at shared address ", place), where);
   return found->second;
 }
 
@@ -96,7 +93,7 @@ bool named_or(int id, int threads, bool value, Where where) { return meet(id, th
 
 void recheck_barriers(Block& block) {
   for (int id = 0; id < 16; ++id) {
-    const NamedBarrier& barrier = block.named[static_cast<std::size_t>(id)];
+    const NamedBarrier& barrier = block.named[id];
     if (barrier.arrived.any() && barrier.threads == 0 && complete(block, barrier)) finish(block, id);
   }
 }
@@ -133,7 +130,7 @@ void recheck_cluster(Cluster& cluster) {
 
 void barrier_init(std::uint32_t address, std::uint32_t count, Where where) {
   shared_pointer(address, 8, 8, where);
-  if (count == 0 || count >= 1u << 20) fail("an mbarrier of " + std::to_string(count) + " arrivals", where);
+  if (count == 0 || count >= 1u << 20) fail(text("an mbarrier of ", count, " arrivals"), where);
   Block& block = block_at(address);
   const std::uint32_t place = address & 0xffffff;
   const auto found = block.mbarriers.find(place);
@@ -147,7 +144,7 @@ void barrier_init(std::uint32_t address, std::uint32_t count, Where where) {
 void arrive(Block& block, std::uint32_t address, std::int64_t expected, Where where) {
   Mbarrier& barrier = mbarrier_at(block, address, where);
   if (barrier.pending == 0)
-    fail("more arrivals than the " + std::to_string(barrier.count) + " of the mbarrier of " + describe(barrier.where), where);
+    fail(text("more arrivals than the ", barrier.count, " of the mbarrier of ", describe(barrier.where)), where);
   barrier.bytes += expected;
   if (barrier.bytes >= 1 << 20) fail("an mbarrier expects 2^20 bytes or more", where);
   --barrier.pending;
@@ -180,7 +177,7 @@ bool barrier_test(std::uint32_t address, std::uint32_t parity, Where where) {
 
 void barrier_wait(std::uint32_t address, std::uint32_t parity, Where where) {
   shared_pointer(address, 8, 8, where);
-  if (parity > 1) fail("a parity of " + std::to_string(parity), where);
+  if (parity > 1) fail(text("a parity of ", parity), where);
   Block& home = block_at(address);
   maybe_yield();
   Mbarrier& barrier = mbarrier_at(home, address, where);
@@ -197,21 +194,20 @@ void barrier_wait(std::uint32_t address, std::uint32_t parity, Where where) {
 std::string describe_barrier(const Fiber& fiber) {
   const Wait& wait = fiber.wait;
   if (!wait.what) return "has not begun";
-  std::string text = wait.what;
-  if (text == "mbarrier") {
+  const std::string_view what = wait.what;
+  if (what == "mbarrier") {
     const Block& home = *fiber.block->cluster->blocks[wait.object >> 24];
     const Mbarrier& barrier = home.mbarriers.at(wait.object & 0xffffff);
-    return "waits for parity " + std::to_string(wait.value) + " of the mbarrier of " + describe(barrier.where) +
-           ", shared address " + std::to_string(wait.object & 0xffffff) + ", in phase " + std::to_string(barrier.phase) + ": " +
-           std::to_string(barrier.pending) + " of " + std::to_string(barrier.count) + " arrivals and " +
-           std::to_string(barrier.bytes) + " bytes are missing";
+    return text("waits for parity ", wait.value, " of the mbarrier of ", describe(barrier.where), ", shared address ",
+                wait.object & 0xffffff, ", in phase ", barrier.phase, ": ", barrier.pending, " of ", barrier.count,
+                " arrivals and ", barrier.bytes, " bytes are missing");
   }
-  if (text == "barrier") {
+  if (what == "barrier") {
     const NamedBarrier& barrier = fiber.block->named[wait.object];
-    return "waits at barrier " + std::to_string(wait.object) + ", where " + std::to_string(barrier.arrived.count()) + " of " +
-           (barrier.threads ? std::to_string(barrier.threads) : "all") + " threads are";
+    return text("waits at barrier ", wait.object, ", where ", barrier.arrived.count(), " of ",
+                barrier.threads ? text(barrier.threads) : text("all"), " threads are");
   }
-  return "waits in " + text;
+  return text("waits in ", what);
 }
 
 }  // namespace emulation

@@ -12,6 +12,8 @@
 
 #include "emulation.h"
 
+using emulation::text;
+
 /// Elements that end at an inaccessible page (rounded up to 16 bytes), so that accesses past the end fault.
 template <class T>
 class Buffer {
@@ -42,13 +44,13 @@ class Buffer {
 };
 
 inline void require(bool condition, const char* what) {
-  if (!condition) throw std::runtime_error(std::string("no ") + what);
+  if (!condition) throw std::runtime_error(text("no ", what));
 }
 /// what(): only if it is printed, since it takes longer than most checks.
 template <class What>
-  requires std::is_invocable_v<What>
+requires std::is_invocable_v<What>
 void require(bool condition, const What& what) {
-  if (!condition) throw std::runtime_error("no " + what());
+  if (!condition) throw std::runtime_error(text("no ", what()));
 }
 
 /// Uniform in [-1, 1).
@@ -122,9 +124,8 @@ void require_close(const Buffer<T>& got, const std::vector<double>& expected, co
   for (std::size_t i = 0; i < expected.size(); ++i)
     if (!right(i) && wrong++ == 0) first = i;
   if (wrong)
-    throw std::runtime_error(what + ": " + std::to_string(wrong) + " of " + std::to_string(expected.size()) +
-                             " wrong, the first at " + std::to_string(first) + ": " +
-                             std::to_string(static_cast<float>(got[first])) + " instead of " + std::to_string(expected[first]));
+    throw std::runtime_error(text(what, ": ", wrong, " of ", expected.size(), " wrong, the first at ", first, ": ",
+                                  static_cast<float>(got[first]), " instead of ", expected[first]));
 }
 
 /// The program's exit status; prints what went wrong.

@@ -74,8 +74,8 @@ void each_row(const TensorMap& map, const int* at, const Row& row) {
 
 void cp_async(void* to, const void* from, int bytes, int count, Where where) {
   const std::uint32_t address = shared_address_of(to, where);
-  shared_pointer(address, static_cast<std::size_t>(bytes), static_cast<std::size_t>(bytes), where);
-  if (count < 0 || count > bytes) fail("cp.async of " + std::to_string(count) + " of " + std::to_string(bytes) + " bytes", where);
+  shared_pointer(address, bytes, bytes, where);
+  if (count < 0 || count > bytes) fail(text("cp.async of ", count, " of ", bytes, " bytes"), where);
   if (count > 0 && reinterpret_cast<std::uintptr_t>(from) % static_cast<unsigned>(bytes))
     fail("cp.async from an unaligned address", where);
   CopyStream& stream = copies_of(*current);
@@ -89,8 +89,8 @@ void CopyStream::step() {
   ++done;
   wake_all(waiters);
   if (copy.barrier) return arrive(*block, copy.barrier, 0, copy.where);
-  std::memset(copy.to, 0, static_cast<std::size_t>(copy.bytes));
-  if (copy.count > 0) std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.count));
+  std::memset(copy.to, 0, copy.bytes);
+  if (copy.count > 0) std::memcpy(copy.to, copy.from, copy.count);
 }
 void cp_async_commit() {
   CopyStream& stream = copies_of(*current);
@@ -98,7 +98,7 @@ void cp_async_commit() {
 }
 void cp_async_wait(int pending) {
   CopyStream& stream = copies_of(*current);
-  while (stream.groups.size() > static_cast<std::size_t>(pending)) {
+  while (stream.groups.size() > pending) {
     while (stream.done < stream.groups.front()) {
       stream.waiters.push_back(current);
       block("cp.async.wait_group", 0, 0, Where::current());
@@ -129,8 +129,7 @@ void bulk_load(std::uint32_t to, const void* from, std::uint32_t bytes, std::uin
 void tensor_load(std::uint32_t to, const void* map_bytes, std::uint32_t barrier, int rank, const int* at, unsigned ctas,
                  Where where) {
   const TensorMap map = tensor_map_from(map_bytes);
-  if (map.rank != rank)
-    fail("a TMA load of " + std::to_string(rank) + " coordinates by a map of " + std::to_string(map.rank) + " dims", where);
+  if (map.rank != rank) fail(text("a TMA load of ", rank, " coordinates by a map of ", int{map.rank}, " dims"), where);
   std::array<int, 5> from{};
   std::copy_n(at, rank, from.begin());
   const auto cluster_size = static_cast<unsigned>(current->block->cluster->blocks.size());
@@ -139,19 +138,19 @@ void tensor_load(std::uint32_t to, const void* map_bytes, std::uint32_t barrier,
   for (unsigned left = ctas; left != 0; left &= left - 1) {
     const auto target = static_cast<std::uint32_t>(std::countr_zero(left)) << 24;
     const std::uint32_t place = (to & 0xffffff) | target, on = (barrier & 0xffffff) | target;
-    shared_pointer(place, static_cast<std::size_t>(map.box_bytes()), 128, where);
+    shared_pointer(place, map.box_bytes(), 128, where);
     shared_pointer(on, 8, 8, where);
     Block& home = block_at(place);
-    check_unfenced(home, place & 0xffffff, static_cast<std::size_t>(map.box_bytes()), where);
+    check_unfenced(home, place & 0xffffff, map.box_bytes(), where);
     start([=, &home] {
       each_row(map, from.data(), [&](std::int64_t offset, const unsigned char* row, int first, int last) {
         const int bytes = map.box[0] * map.element_bytes;
         for (int b = 0; b < bytes; b += map.element_bytes) {
           std::uint32_t value = 0;
-          if (row && b >= first && b < last) std::memcpy(&value, row + b, static_cast<std::size_t>(map.element_bytes));
+          if (row && b >= first && b < last) std::memcpy(&value, row + b, map.element_bytes);
           if (map.tf32) value = to_tf32(value);
           const std::uint64_t byte = swizzled((place & 0xffffff) + static_cast<std::uint64_t>(offset + b), map.swizzle);
-          std::memcpy(home.window + byte, &value, static_cast<std::size_t>(map.element_bytes));
+          std::memcpy(home.window + byte, &value, map.element_bytes);
         }
       });
       complete_bytes(home, on, map.box_bytes(), where);
@@ -172,9 +171,8 @@ void bulk_store(void* to, std::uint32_t from, std::uint32_t bytes, Where where) 
 
 void tensor_store(const void* map_bytes, std::uint32_t from, int rank, const int* at, Where where) {
   const TensorMap map = tensor_map_from(map_bytes);
-  if (map.rank != rank)
-    fail("a TMA store of " + std::to_string(rank) + " coordinates by a map of " + std::to_string(map.rank) + " dims", where);
-  const auto size = static_cast<std::size_t>(map.box_bytes());
+  if (map.rank != rank) fail(text("a TMA store of ", rank, " coordinates by a map of ", int{map.rank}, " dims"), where);
+  const auto size = map.box_bytes();
   shared_pointer(from, size, 128, where);
   const unsigned char* const window = current->block->window;
   const std::uint64_t place = from & 0xffffff;
@@ -182,16 +180,16 @@ void tensor_store(const void* map_bytes, std::uint32_t from, int rank, const int
   std::copy_n(at, rank, to.begin());
   auto buffer = std::make_shared<std::vector<unsigned char>>(size);
   StoreStream& stream = stores_of(*current);
-  stream.stores.push_back(
-      {[=] {
-         for (std::size_t b = 0; b < size; b += 16)
-           std::memcpy(buffer->data() + b, window + swizzled(place + b, map.swizzle), std::min<std::size_t>(16, size - b));
-       },
-       [=] {
-         each_row(map, to.data(), [&](std::int64_t offset, unsigned char* row, int first, int last) {
-           if (row) std::memcpy(row + first, buffer->data() + offset + first, static_cast<std::size_t>(last - first));
-         });
-       }});
+  stream.stores.push_back({[=] {
+                             for (std::size_t b = 0; b < size; b += 16)
+                               std::memcpy(buffer->data() + b, window + swizzled(place + b, map.swizzle),
+                                           std::min<std::size_t>(16, size - b));
+                           },
+                           [=] {
+                             each_row(map, to.data(), [&](std::int64_t offset, unsigned char* row, int first, int last) {
+                               if (row) std::memcpy(row + first, buffer->data() + offset + first, last - first);
+                             });
+                           }});
   ++stream.issued;
   stream_changed(stream);
   maybe_yield();
@@ -216,7 +214,7 @@ void bulk_commit() {
 }
 void bulk_wait_read(int pending) {
   StoreStream& stream = stores_of(*current);
-  while (stream.groups.size() > static_cast<std::size_t>(pending)) {
+  while (stream.groups.size() > pending) {
     while (stream.read < stream.groups.front()) {
       stream.waiters.push_back(current);
       block("cp.async.bulk.wait_group.read", 0, 0, Where::current());
@@ -226,14 +224,14 @@ void bulk_wait_read(int pending) {
 }
 
 void store_async(std::uint32_t to, const void* value, int bytes, std::uint32_t barrier, Where where) {
-  void* const target = shared_pointer(to, static_cast<std::size_t>(bytes), static_cast<std::size_t>(bytes), where);
+  void* const target = shared_pointer(to, bytes, bytes, where);
   shared_pointer(barrier, 8, 8, where);
   if (to >> 24 != barrier >> 24) fail("st.async to one CTA and its mbarrier in another", where);
   Block& home = block_at(barrier);
   std::array<unsigned char, 16> copy{};
-  std::memcpy(copy.data(), value, static_cast<std::size_t>(bytes));
+  std::memcpy(copy.data(), value, bytes);
   start([=, &home] {
-    std::memcpy(target, copy.data(), static_cast<std::size_t>(bytes));
+    std::memcpy(target, copy.data(), bytes);
     complete_bytes(home, barrier, bytes, where);
   });
 }

@@ -34,15 +34,13 @@
 
 // Arithmetic.
 template <class A, class B>
-  requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)
-constexpr std::common_type_t<A, B> min(A a, B b) {
+requires(std::is_arithmetic_v<A>&& std::is_arithmetic_v<B>) constexpr std::common_type_t<A, B> min(A a, B b) {
   using C = std::common_type_t<A, B>;
   if constexpr (std::is_floating_point_v<C>) return std::fmin(static_cast<C>(a), static_cast<C>(b));
   return static_cast<C>(b) < static_cast<C>(a) ? static_cast<C>(b) : static_cast<C>(a);
 }
 template <class A, class B>
-  requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)
-constexpr std::common_type_t<A, B> max(A a, B b) {
+requires(std::is_arithmetic_v<A>&& std::is_arithmetic_v<B>) constexpr std::common_type_t<A, B> max(A a, B b) {
   using C = std::common_type_t<A, B>;
   if constexpr (std::is_floating_point_v<C>) return std::fmax(static_cast<C>(a), static_cast<C>(b));
   return static_cast<C>(a) < static_cast<C>(b) ? static_cast<C>(b) : static_cast<C>(a);
@@ -132,7 +130,8 @@ inline int __syncthreads_or(int value, emulation::Where where = emulation::Where
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu, emulation::Where where = emulation::Where::current()) {
   int nothing = 0;
-  emulation::warp_collective(mask, &nothing, [](emulation::Arguments32) {}, "__syncwarp", where);
+  emulation::warp_collective(
+      mask, &nothing, [](emulation::Arguments32) {}, "__syncwarp", where);
 }
 
 namespace emulation {
@@ -152,7 +151,7 @@ void shuffle_lanes(Arguments32 lanes) {
     else if (lanes[mine.from])
       mine.result = static_cast<const Shuffle<T>*>(lanes[mine.from])->value;
     else
-      fail("a shuffle from lane " + std::to_string(mine.from) + ", which does not take part");
+      fail(text("a shuffle from lane ", mine.from, ", which does not take part"));
   }
 }
 template <class T>

@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <functional>
 #include <source_location>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -40,6 +41,14 @@ using Where = std::source_location;
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+/// All parts in one string.
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
 
 /// The emulator's schedule. Runs with the same seed are equal.
 struct Options {

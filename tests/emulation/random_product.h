@@ -43,7 +43,7 @@ template <class Numbers>
 void require_same_bits(const Numbers& got, const Numbers& first, const std::string& what) {
   for (std::size_t i = 0; i < std::min(got.size(), first.size()); ++i)
     require(std::memcmp(&got[i], &first[i], sizeof(got[i])) == 0 || (std::isnan(number(got[i])) && std::isnan(number(first[i]))),
-            [&] { return "same bits: " + what + " at " + std::to_string(i); });
+            [&] { return text("same bits: ", what, " at ", i); });
 }
 
 /// Allowed sizes and strides.
@@ -83,23 +83,23 @@ class RandomMatrices {
     std::int64_t last = (rows - 1) * operand.row_stride + (columns - 1) * operand.col_stride;
     for (int d = 0; d < 2; ++d) last += (batch[d] - 1) * operand.batch_stride[d];
     const std::int64_t behind = random.one_in(2) ? 0 : random(0, 7), kRound = 128;
-    values_.emplace(static_cast<std::size_t>((last + 1 + behind + 16 + kRound - 1) / kRound * kRound), static_cast<T>(NAN));
+    values_.emplace((last + 1 + behind + 16 + kRound - 1) / kRound * kRound, static_cast<T>(NAN));
     first_ = static_cast<std::int64_t>(values_->size()) - 1 - last - behind;
     if (aligned && random.one_in(2)) first_ -= first_ % multiple;
     operand.data = values_->data() + first_;
-    const Buffer<T> numbers = random_numbers<T>(static_cast<std::size_t>(last + 1), seed);
+    const Buffer<T> numbers = random_numbers<T>(last + 1, seed);
     for (std::int64_t i = 0; i < batch[0]; ++i)
       for (std::int64_t j = 0; j < batch[1]; ++j)
         for (std::int64_t r = 0; r < rows; ++r)
           for (std::int64_t c = 0; c < columns; ++c) {
             const std::int64_t at =
                 i * operand.batch_stride[0] + j * operand.batch_stride[1] + r * operand.row_stride + c * operand.col_stride;
-            (*values_)[static_cast<std::size_t>(first_ + at)] = numbers[static_cast<std::size_t>(at)];
+            (*values_)[first_ + at] = numbers[at];
           }
   }
   T& at(std::int64_t i, std::int64_t j, std::int64_t r, std::int64_t c) const {
-    return (*values_)[static_cast<std::size_t>(first_ + i * operand.batch_stride[0] + j * operand.batch_stride[1] +
-                                               r * operand.row_stride + c * operand.col_stride)];
+    return (*values_)[first_ + i * operand.batch_stride[0] + j * operand.batch_stride[1] + r * operand.row_stride +
+                      c * operand.col_stride];
   }
   xgemm::matmul::Operand operand;
 
@@ -154,10 +154,8 @@ class RandomProduct {
 
   std::string name() const {
     const auto& p = problem;
-    const auto text = [](std::int64_t x) { return std::to_string(x); };
-    return text(m_) + "x" + text(n_) + "x" + text(k_) + " of " + text(p.batch[0]) + " by " + text(p.batch[1]) + ", A " +
-           text(p.a.row_stride) + " " + text(p.a.col_stride) + ", B " + text(p.b.row_stride) + " " + text(p.b.col_stride) +
-           (has_plain_epilogue(p) ? "" : ", epilogue");
+    return text(m_, "x", n_, "x", k_, " of ", p.batch[0], " by ", p.batch[1], ", A ", p.a.row_stride, " ", p.a.col_stride, ", B ",
+                p.b.row_stride, " ", p.b.col_stride, has_plain_epilogue(p) ? "" : ", epilogue");
   }
 
   /// launch(problem) runs the product. `error`: relative to the sum of the terms' magnitudes. `rounded`: an operand's element as
@@ -165,19 +163,19 @@ class RandomProduct {
   template <class Launch>
   Buffer<T> check(const std::string& kernel, double error, const Launch& launch, double (*rounded)(T) = number<T>) const {
     constexpr std::size_t kBehind = 64;
-    const std::size_t count = static_cast<std::size_t>(problem.batches * m_ * n_);
+    const std::size_t count = problem.batches * m_ * n_;
     Buffer<T> out(count + kBehind, static_cast<T>(INFINITY));
     auto p = problem;
     p.out = out.data();
     launch(p);
     const std::string what = kernel + " " + name();
     std::size_t at = 0;
-    std::vector<double> rows(static_cast<std::size_t>(m_ * k_)), columns(static_cast<std::size_t>(n_ * k_));
+    std::vector<double> rows(m_ * k_), columns(n_ * k_);
     for (std::int64_t i = 0; i < p.batch[0]; ++i)
       for (std::int64_t j = 0; j < p.batch[1]; ++j) {
         for (std::int64_t k = 0; k < k_; ++k) {
-          for (std::int64_t r = 0; r < m_; ++r) rows[static_cast<std::size_t>(r * k_ + k)] = rounded(a_->at(i, j, r, k));
-          for (std::int64_t c = 0; c < n_; ++c) columns[static_cast<std::size_t>(c * k_ + k)] = rounded(b_->at(i, j, k, c));
+          for (std::int64_t r = 0; r < m_; ++r) rows[r * k_ + k] = rounded(a_->at(i, j, r, k));
+          for (std::int64_t c = 0; c < n_; ++c) columns[c * k_ + k] = rounded(b_->at(i, j, k, c));
         }
         for (std::int64_t r = 0; r < m_; ++r)
           for (std::int64_t c = 0; c < n_; ++c, ++at) {
@@ -195,9 +193,7 @@ class RandomProduct {
                 std::isnan(y)   ? std::isnan(got)
                 : std::isinf(y) ? got == y
                                 : std::abs(got - y) <= 1.13 * std::abs(p.alpha) * error * most + step;  // an activation's slope
-            require(right, [&] {
-              return what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y);
-            });
+            require(right, [&] { return text(what, " at ", at, ": ", got, " is not ", y); });
           }
       }
     for (std::size_t i = count; i < out.size(); ++i)

@@ -13,7 +13,7 @@ void plain_read(const void* from, std::size_t bytes) {
   Fiber& thread = *current;
   if (!thread.has_read) thread.has_read = std::make_unique<std::bitset<kWindowBytes / kPieceBytes>>();
   if (block.unfenced.empty()) block.unfenced.resize(kWindowBytes / kPieceBytes);
-  const auto first = static_cast<std::size_t>(place), last = first + bytes - 1;
+  const std::size_t first = place, last = first + bytes - 1;
   for (std::size_t piece = first / kPieceBytes; piece <= last / kPieceBytes; ++piece) {
     if (thread.has_read->test(piece)) continue;
     thread.has_read->set(piece);
@@ -31,8 +31,8 @@ void check_unfenced(Block& block, std::uint32_t place, std::size_t bytes, Where 
   if (block.unfenced.empty() || !block.proxy_fences) return;
   for (std::size_t piece = place / kPieceBytes; piece <= (place + bytes - 1) / kPieceBytes; ++piece)
     if (block.unfenced[piece] != 0)
-      fail("a copy overwrites shared address " + std::to_string(piece * kPieceBytes) + ", which " +
-               std::to_string(block.unfenced[piece]) + " threads have read without fence.proxy.async after it",
+      fail(text("a copy overwrites shared address ", piece * kPieceBytes, ", which ", block.unfenced[piece],
+                " threads have read without fence.proxy.async after it"),
            where);
 }
 

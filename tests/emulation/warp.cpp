@@ -19,15 +19,14 @@ unsigned live_lanes() { return current->block->warps[current->warp].live; }
 void warp_collective(unsigned mask, void* arguments, void (*compute)(Arguments32), const char* name, Where where) {
   Warp& warp = current->block->warps[current->warp];
   const unsigned bit = 1u << current->lane;
-  if (!(mask & bit)) fail(std::string(name) + " by a lane that its mask does not name", where);
+  if (!(mask & bit)) fail(text(name, " by a lane that its mask does not name"), where);
   std::size_t at = 0;
   for (; at < warp.open.size(); ++at) {
     Collective& other = warp.open[at];
     if (other.mask == mask && other.compute == compute) break;
     // Halves of a warp may call collectives of their own before all lanes do. It is an error if two lanes wait for each other.
     if (!(other.arrived & mask) || !(other.mask & bit)) continue;
-    fail(std::string(name) + " meets " + other.name + " of " + describe(other.where) +
-             (other.mask == mask ? "" : ", whose mask is another"),
+    fail(text(name, " meets ", other.name, " of ", describe(other.where), other.mask == mask ? "" : ", whose mask is another"),
          where);
   }
   if (at == warp.open.size()) warp.open.push_back({mask, 0, compute, name, where, {}});

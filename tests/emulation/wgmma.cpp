@@ -85,10 +85,9 @@ void read_registers(const WgmmaRecord& record, double* values) {
   const MmaType type = record.shape.type;
   for (int t = 0; t < 128; ++t)
     for (int i = 0; i < 4; ++i) {
-      const std::uint32_t word = record.a[static_cast<std::size_t>(t)][i];
-      if (word != record.a_values[static_cast<std::size_t>(t)][static_cast<std::size_t>(i)])
-        fail("a register of A has changed while a wgmma was in flight (thread " + std::to_string(t) + " of the warpgroup)",
-             record.where);
+      const std::uint32_t word = record.a[t][i];
+      if (word != record.a_values[t][i])
+        fail(text("a register of A has changed while a wgmma was in flight (thread ", t, " of the warpgroup)"), record.where);
       const int lane = t % 32, row = t / 32 * 16 + lane / 4 + i % 2 * 8;
       if (type == MmaType::tf32) {
         values[(lane % 4 + i / 2 * 4) * 64 + row] = operand_value(type, word);
@@ -142,7 +141,7 @@ void Warpgroup::step() {
         for (int i = 0; i < 2; ++i) c[row + r][column / 4 + i] = sum[r][i];
     }
   for (int t = 0; t < 128; ++t) {  // exact products, summed in double, rounded once to fp32
-    float* d = record.d[static_cast<std::size_t>(t)]->values.data();
+    float* d = record.d[t]->values.data();
     const int row = t / 32 * 16 + t % 32 / 4, column = t % 4 * 2;
     for (int i = 0; i < n; i += 8)
       for (int h = 0; h < 2; ++h)
@@ -175,7 +174,7 @@ void wgmma(const WgmmaShape& shape, float* d, const std::uint32_t* a, std::uint6
   if (record.shape.n != shape.n || record.shape.type != shape.type || record.desc_b != desc_b || record.desc_a != desc_a ||
       record.accumulate != accumulate || record.has_registers != (a != nullptr))
     fail("threads of a warpgroup differ in a wgmma or its operands (the other: " + describe(record.where) + ")", where);
-  const auto slot = static_cast<std::size_t>(thread.index % 128), count = static_cast<std::size_t>(shape.n / 2);
+  const auto slot = thread.index % 128, count = shape.n / 2;
   InFlight* mine = nullptr;
   for (InFlight& other : thread.in_flight) {
     if (other.d == d && other.values.size() == count)
@@ -206,7 +205,7 @@ void wgmma_wait(int pending, Where where) {
   Warpgroup& group = *thread.warpgroup;
   maybe_yield();
   std::uint64_t& until = thread.wgmma_waited;
-  while (thread.wgmma_groups.size() > static_cast<std::size_t>(pending)) {
+  while (thread.wgmma_groups.size() > pending) {
     until = thread.wgmma_groups.front();
     thread.wgmma_groups.pop_front();
   }

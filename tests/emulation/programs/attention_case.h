@@ -14,8 +14,6 @@
 
 namespace xgemm::attention {
 
-inline std::size_t place(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// The case of an input line; the fields: attention_wgmma.cpp.
 struct Case {
   std::uint64_t seed;
@@ -54,7 +52,7 @@ void set_operands(Arguments& a, const auto& c, const Buffer<T>& query, const Buf
     const std::int64_t head = c.bshd ? columns : std::int64_t{length} * columns;
     o.row = c.bshd ? std::int64_t{heads} * columns : columns;
     o.group = head, o.batch[1] = head * group, o.batch[0] = std::int64_t{heads} * length * columns;
-    o.vector = static_cast<std::size_t>(columns) * sizeof(T) % 16 == 0;
+    o.vector = columns * sizeof(T) % 16 == 0;
     return o;
   };
   a.query = operand(query, c.inner * c.group, c.sq, c.d, c.group);
@@ -87,8 +85,7 @@ inline Arguments last_batch(Arguments a) {
 template <class T>
 void check_last_batch(const auto& c, const Arguments& a, const Buffer<T>& output, const Buffer<float>& lse, std::int64_t splits,
                       const auto& run) {
-  const std::size_t before = lse.size() / static_cast<std::size_t>(c.outer) * static_cast<std::size_t>(c.outer - 1),
-                    row = place(c.dv);
+  const std::size_t before = lse.size() / c.outer * (c.outer - 1), row = c.dv;
   Buffer<T> output_alone((lse.size() - before) * row, static_cast<T>(NAN));
   Buffer<float> lse_alone(lse.size() - before, NAN);
   Arguments last = last_batch(a);

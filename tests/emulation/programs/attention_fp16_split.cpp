@@ -27,7 +27,7 @@ Buffer<float> draw(const SplitCase& c, int kind, std::int64_t count, int columns
   std::mt19937_64 random(c.seed * 3 + static_cast<unsigned>(kind));
   std::normal_distribution<double> normal;
   std::uniform_real_distribution<double> uniform(0, 1);
-  Buffer<float> x(place(count));
+  Buffer<float> x(count);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t row = i / columns;
     double y = normal(random);
@@ -38,7 +38,7 @@ Buffer<float> draw(const SplitCase& c, int kind, std::int64_t count, int columns
     if (c.data == 5 && row % 8 == 3 && kind != 0) y *= kind == 1 ? 4 : 16384;
     if (c.data == 6 && kind == 0) y = 0;
     if (c.data == 7) y *= std::exp2(kind == 0 ? -20 : kind == 1 ? 20 : (row % 3 - 1) * 3 + 30);
-    x[place(i)] = static_cast<float>(y);
+    x[i] = static_cast<float>(y);
   }
   return x;
 }
@@ -49,7 +49,7 @@ void check(const SplitCase& c) {
                       key = draw(c, 1, std::int64_t{c.outer} * c.inner * c.sk * c.d, c.d),
                       value = draw(c, 2, std::int64_t{c.outer} * c.inner * c.sk * c.dv, c.dv);
   const std::int64_t rows = std::int64_t{c.outer} * all_heads * c.sq;
-  Buffer<float> output(place(rows * c.dv), NAN), lse(place(rows), NAN);
+  Buffer<float> output(rows * c.dv, NAN), lse(rows, NAN);
 
   Arguments a = sizes_of(c, DType::f32);
   a.scale = 1.1 / std::sqrt(c.d);
@@ -71,7 +71,7 @@ void check(const SplitCase& c) {
 
   // The mask: (outer, heads or 1, rows or 1, sk).
   const std::int64_t mask_heads = c.heads ? all_heads : 1, mask_rows = c.rows ? c.sq : 1;
-  const auto elements = place(c.mask ? std::int64_t{c.outer} * mask_heads * mask_rows * c.sk : 0);
+  const auto elements = c.mask ? std::int64_t{c.outer} * mask_heads * mask_rows * c.sk : 0;
   Buffer<float> bias(elements);
   Buffer<unsigned char> flags(elements);
   std::mt19937_64 random(c.seed + 3);
@@ -89,7 +89,7 @@ void check(const SplitCase& c) {
   const auto run = [&](Arguments arguments, int sm_count, std::uint64_t seed) {
     const auto plan = c.portable ? plan_split_mma(arguments, sm_count) : plan_fp16_split(arguments, sm_count, c.parts);
     require(plan.has_value(), "plan");
-    Buffer<unsigned char> memory(place(plan->bytes), 0xff);
+    Buffer<unsigned char> memory(plan->bytes, 0xff);
     emulation::launch_options() = {.seed = seed, .concurrent_ctas = 3};
     arguments.failed = launch_fp16_split(*plan, arguments, memory.data(), nullptr);
     require(arguments.failed != nullptr, "launch");
@@ -102,7 +102,7 @@ void check(const SplitCase& c) {
                                      .d = c.d,
                                      .dv = c.dv,
                                      .sm_count = sm_count});
-    Buffer<unsigned char> partials(place(rest.partial_bytes(arguments.total_rows())));
+    Buffer<unsigned char> partials(rest.partial_bytes(arguments.total_rows()));
     launch_simt(rest, {arguments}, partials.data(), nullptr);
     return *plan;
   };
@@ -114,8 +114,8 @@ void check(const SplitCase& c) {
 
   std::vector<double> expected(output.size()), allowed(output.size()), expected_lse(lse.size()), allowed_lse(lse.size());
   const std::vector<double> queries = doubles(query), all_keys = doubles(key), all_values = doubles(value);
-  std::vector<double> weights(place(c.sk)), sums(place(c.dv)), magnitudes(place(c.dv));
-  std::vector<float> plain_weights(place(c.sk)), plain_sums(place(c.dv));
+  std::vector<double> weights(c.sk), sums(c.dv), magnitudes(c.dv);
+  std::vector<float> plain_weights(c.sk), plain_sums(c.dv);
   double errors = 0, plain_errors = 0;
   const auto round_all = [&](const Buffer<float>& x) {
     Buffer<float> rounded(x.size());
@@ -139,50 +139,50 @@ void check(const SplitCase& c) {
         plain = std::fma(plain_queries.data()[q + x], plain_keys.data()[k + j * a.key.row + x], plain);
       score *= a.scale, plain *= static_cast<float>(a.scale);
       if (c.mask) {
-        const float b = bias[place(((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + j)];
+        const float b = bias[((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + j];
         score += b, plain += b;
       }
       magnitude = std::max(magnitude, sum * a.scale);
-      weights[place(j)] = score, plain_weights[place(j)] = plain;
+      weights[j] = score, plain_weights[j] = plain;
       largest = std::max(largest, score), plain_largest = std::max(plain_largest, plain);
     }
     double sum = 0;
     float plain_sum = 0;
     for (std::int64_t j = 0; j < keys; ++j) {
-      sum += weights[place(j)] = largest == -INFINITY ? 0 : std::exp(weights[place(j)] - largest);
-      plain_sum += plain_weights[place(j)] = plain_largest == -INFINITY ? 0 : std::exp(plain_weights[place(j)] - plain_largest);
+      sum += weights[j] = largest == -INFINITY ? 0 : std::exp(weights[j] - largest);
+      plain_sum += plain_weights[j] = plain_largest == -INFINITY ? 0 : std::exp(plain_weights[j] - plain_largest);
     }
     const bool poisoned = (c.special == 1 || c.special == 2) && last_head && c.sk / 2 < keys;
-    expected_lse[place(row)] = sum == 0 ? -INFINITY : largest + std::log(sum);
-    allowed_lse[place(row)] = unit / 2 * std::max({1., std::abs(expected_lse[place(row)]), magnitude});
+    expected_lse[row] = sum == 0 ? -INFINITY : largest + std::log(sum);
+    allowed_lse[row] = unit / 2 * std::max({1., std::abs(expected_lse[row]), magnitude});
     std::fill(sums.begin(), sums.end(), 0), std::fill(magnitudes.begin(), magnitudes.end(), 0);
     std::fill(plain_sums.begin(), plain_sums.end(), 0.f);
     for (std::int64_t j = 0; j < keys; ++j) {
-      const float plain_weight = c.parts == 2 ? plain_weights[place(j)] : static_cast<float>(tf32(plain_weights[place(j)]));
-      add_multiple(weights[place(j)], all_values.data() + v + j * a.value.row, c.dv, sums.data(), magnitudes.data());
+      const float plain_weight = c.parts == 2 ? plain_weights[j] : static_cast<float>(tf32(plain_weights[j]));
+      add_multiple(weights[j], all_values.data() + v + j * a.value.row, c.dv, sums.data(), magnitudes.data());
       for (int x = 0; x < c.dv; ++x)
-        plain_sums[place(x)] = std::fma(plain_weight, plain_values.data()[v + j * a.value.row + x], plain_sums[place(x)]);
+        plain_sums[x] = std::fma(plain_weight, plain_values.data()[v + j * a.value.row + x], plain_sums[x]);
     }
     for (int x = 0; x < c.dv; ++x) {
-      const double absolute = magnitudes[place(x)];
+      const double absolute = magnitudes[x];
       const std::int64_t at = row * c.dv + x;
-      const double y = sum == 0 ? 0 : sums[place(x)] / sum;
-      const float plain = plain_sum == 0 ? 0 : plain_sums[place(x)] / plain_sum;
+      const double y = sum == 0 ? 0 : sums[x] / sum;
+      const float plain = plain_sum == 0 ? 0 : plain_sums[x] / plain_sum;
       // Errors of scores cause errors of weights; values are summed in fp32.
-      expected[place(at)] = y, allowed[place(at)] = sum == 0 ? 0 : absolute / sum * unit * (1 + magnitude);
+      expected[at] = y, allowed[at] = sum == 0 ? 0 : absolute / sum * unit * (1 + magnitude);
       if (poisoned || (c.special == 3 && last_head && c.sk / 2 < keys && x == 1)) {
-        require(!std::isfinite(output[place(at)]), "NaN or Inf in what sees one");
-        output[place(at)] = 0, expected[place(at)] = 0, allowed[place(at)] = 0;
+        require(!std::isfinite(output[at]), "NaN or Inf in what sees one");
+        output[at] = 0, expected[at] = 0, allowed[at] = 0;
       } else if (c.special == 3 && last_head && x == 1) {
-        output[place(at)] = 0, expected[place(at)] = 0,
-        allowed[place(at)] = 0;  // NaN from a value past the causal edge, in rows of the same tile
+        output[at] = 0, expected[at] = 0,
+        allowed[at] = 0;  // NaN from a value past the causal edge, in rows of the same tile
       } else {
-        errors += std::pow(output[place(at)] - y, 2), plain_errors += std::pow(plain - y, 2);
+        errors += std::pow(output[at] - y, 2), plain_errors += std::pow(plain - y, 2);
       }
     }
     if (poisoned) {
-      require(c.special == 2 ? lse[place(row)] == INFINITY : std::isnan(lse[place(row)]), "NaN or +inf log-sum-exp");
-      lse[place(row)] = 0, expected_lse[place(row)] = 0, allowed_lse[place(row)] = 0;
+      require(c.special == 2 ? lse[row] == INFINITY : std::isnan(lse[row]), "NaN or +inf log-sum-exp");
+      lse[row] = 0, expected_lse[row] = 0, allowed_lse[row] = 0;
     }
   }
   std::cout << " error " << std::sqrt(errors / plain_errors) << ": " << std::flush;

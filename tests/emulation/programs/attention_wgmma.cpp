@@ -71,13 +71,13 @@ void check(Case c) {
   constexpr bool kHalf = std::is_same_v<T, half>;
   const int all_heads = c.inner * c.group;
   // Poisoned out of bounds: a few elements after each operand.
-  const auto fill = [&](std::int64_t count, std::uint64_t seed) { return random_numbers<T>(place(count), seed); };
+  const auto fill = [&](std::int64_t count, std::uint64_t seed) { return random_numbers<T>(count, seed); };
   const Buffer<T> query = fill(std::int64_t{c.outer} * all_heads * c.sq * c.d, c.seed),
                   key = fill(std::int64_t{c.outer} * c.inner * c.sk * c.d, c.seed + 1),
                   value = fill(std::int64_t{c.outer} * c.inner * c.sk * c.dv, c.seed + 2);
   const std::int64_t rows = std::int64_t{c.outer} * all_heads * c.sq;
-  Buffer<T> output(place(rows * c.dv), static_cast<T>(NAN));
-  Buffer<float> lse(place(rows), NAN);
+  Buffer<T> output(rows * c.dv, static_cast<T>(NAN));
+  Buffer<float> lse(rows, NAN);
 
   Arguments a = sizes_of(c, kHalf ? DType::f16 : DType::bf16);
   const double scale = 1.7 / std::sqrt(c.d);
@@ -86,7 +86,7 @@ void check(Case c) {
   const Buffer<T> own_sinks = fill(std::int64_t{c.outer} * all_heads, c.seed + 4);
   Buffer<float> sinks(own_sinks.size());
   for (std::size_t i = 0; i < sinks.size(); ++i)  // of sizes from far below the scores to far above
-    sinks[i] = static_cast<float>(own_sinks[c.sinks == 1 ? i % place(all_heads) : i]) * (c.sinks == 1 ? 8.f : 1.f);
+    sinks[i] = static_cast<float>(own_sinks[c.sinks == 1 ? i % all_heads : i]) * (c.sinks == 1 ? 8.f : 1.f);
   if (c.sinks != 0) {
     a.sinks.data = c.sinks == 1 ? static_cast<const void*>(sinks.data()) : own_sinks.data();
     a.sinks_dtype = c.sinks == 1 ? DType::f32 : a.dtype;
@@ -108,12 +108,12 @@ void check(Case c) {
 
   // The mask: (outer or 1, heads or 1, rows or 1, sk), with bshd rows before heads in memory. Poisoned between the rows.
   const std::int64_t mask_heads = c.heads ? all_heads : 1, mask_rows = c.rows ? c.sq : 1, mask_outer = c.shared ? 1 : c.outer;
-  const auto elements = place(c.mask ? mask_outer * mask_heads * mask_rows * c.sk : 0);
+  const auto elements = c.mask ? mask_outer * mask_heads * mask_rows * c.sk : 0;
   const std::int64_t pitch = c.aligned ? (c.sk + 15) / 16 * 16 : c.sk, mask_batch = mask_heads * mask_rows * pitch;
   const std::int64_t mask_head = c.bshd ? pitch : mask_rows * pitch, mask_row = c.bshd ? mask_heads * pitch : pitch;
   std::vector<double> bias(elements);
   const auto bias_of = [&](std::int64_t o, std::int64_t head, std::int64_t row, std::int64_t k) {
-    return bias[place((((c.shared ? 0 : o) * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? row : 0)) * c.sk + k)];
+    return bias[(((c.shared ? 0 : o) * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? row : 0)) * c.sk + k];
   };
   std::mt19937_64 random(c.seed + 3);
   for (std::size_t i = 0; i < elements; ++i) {
@@ -129,14 +129,14 @@ void check(Case c) {
     }
     bias[i] = away ? -INFINITY : c.mask == 1 ? 0 : static_cast<double>(static_cast<T>(static_cast<float>(random() % 64) / 16.f));
   }
-  const auto places = place(mask_outer * mask_batch);
+  const auto places = mask_outer * mask_batch;
   Buffer<unsigned char> flags(c.mask == 1 ? places : 0, 1);
   Buffer<T> halves(c.mask == 2 ? places : 0, static_cast<T>(NAN));
   Buffer<float> floats(c.mask == 3 ? places : 0, NAN);
   for (std::size_t from = 0; from < elements; ++from) {
     const auto line = static_cast<std::int64_t>(from) / c.sk;
-    const std::size_t i = place(line / mask_rows / mask_heads * mask_batch + line / mask_rows % mask_heads * mask_head +
-                                line % mask_rows * mask_row + static_cast<std::int64_t>(from) % c.sk);
+    const std::size_t i = line / mask_rows / mask_heads * mask_batch + line / mask_rows % mask_heads * mask_head +
+                          line % mask_rows * mask_row + static_cast<std::int64_t>(from) % c.sk;
     if (c.mask == 1) flags[i] = bias[from] == 0 ? static_cast<unsigned char>(1 + i % 2 * 254) : 0;
     if (c.mask == 2) halves[i] = static_cast<T>(static_cast<float>(bias[from]));
     if (c.mask == 3) floats[i] = static_cast<float>(bias[from]);
@@ -157,7 +157,7 @@ void check(Case c) {
     problem.sm_count = sm_count, problem.batch_invariant = kInvariant && c.seed % 2 == 1;
     const auto plan = make_plan(problem);
     require(plan.has_value(), "plan");
-    Buffer<unsigned char> counters(place(plan->counter_bytes()), 0), memory(place(plan->memory_bytes()), 0xff);
+    Buffer<unsigned char> counters(plan->counter_bytes(), 0), memory(plan->memory_bytes(), 0xff);
     emulation::launch_options() = {.seed = seed, .concurrent_ctas = 3};
     require(launch(*plan, arguments, counters.data(), memory.data()), "launch");
     for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "zero counter afterwards");
@@ -176,12 +176,12 @@ void check(Case c) {
   std::vector<double> expected(output.size()), allowed(output.size()), expected_lse(lse.size()), allowed_lse(lse.size());
   const std::vector<double> queries = doubles(query), keys_of_all = doubles(key),
                             values = a.value.data == a.key.data ? keys_of_all : doubles(value);
-  std::vector<double> weights(place(c.sk)), sums(place(c.dv)), magnitudes(place(c.dv));
+  std::vector<double> weights(c.sk), sums(c.dv), magnitudes(c.dv);
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group;
     const std::int64_t begin = std::clamp<std::int64_t>(i + c.first, 0, c.sk),
                        keys = std::clamp<std::int64_t>(i + c.last, begin, c.sk);
-    const double sink = c.sinks == 0 ? -INFINITY : sinks[place(o * all_heads + head)];
+    const double sink = c.sinks == 0 ? -INFINITY : sinks[o * all_heads + head];
     const std::int64_t q = o * a.query.batch[0] + head * a.query.group + i * a.query.row;
     const double* const k = keys_of_all.data() + o * a.key.batch[0] + kv * a.key.batch[1];
     const double* const v = values.data() + o * a.value.batch[0] + kv * a.value.batch[1];
@@ -194,42 +194,40 @@ void check(Case c) {
         score = c.mask == 1 && b != 0 ? b : score + b;
         if (c.special == 4 && b == -0x1.8p29) score = static_cast<float>(score);
       }
-      weights[place(j)] = score, largest = std::max(largest, score);
+      weights[j] = score, largest = std::max(largest, score);
     }
     const bool seen = o == c.outer - 1 && kv == c.inner - 1 && begin <= c.sk / 2 && c.sk / 2 < keys &&
                       (!c.mask || bias_of(o, head, i, c.sk / 2) != -INFINITY);
     const bool poisoned = (c.special == 1 || (c.special == 2 && c.softcap == 0)) && seen;  // tanh(inf) is 1
     // A key that the row does not see, but another row of its tile does: the score is masked, the value is not changed.
     if (c.special == 1 && !seen && o == c.outer - 1 && kv == c.inner - 1 && begin <= c.sk / 2 && c.sk / 2 < keys)
-      weights[place(c.sk / 2)] = -INFINITY;
+      weights[c.sk / 2] = -INFINITY;
     const double keys_largest = largest;
     largest = std::max(largest, sink);
     for (std::int64_t j = begin; j < keys; ++j)
-      sum += weights[place(j)] = keys_largest == -INFINITY ? 0 : std::exp(weights[place(j)] - largest);
+      sum += weights[j] = keys_largest == -INFINITY ? 0 : std::exp(weights[j] - largest);
     if (c.sinks != 0) sum += std::exp(sink - largest);
-    expected_lse[place(row)] = largest + std::log(sum),
-    allowed_lse[place(row)] = 2e-5 * std::max(1., std::abs(expected_lse[place(row)]));
-    if (sum == 0) expected_lse[place(row)] = -INFINITY;
+    expected_lse[row] = largest + std::log(sum), allowed_lse[row] = 2e-5 * std::max(1., std::abs(expected_lse[row]));
+    if (sum == 0) expected_lse[row] = -INFINITY;
     std::fill(sums.begin(), sums.end(), 0), std::fill(magnitudes.begin(), magnitudes.end(), 0);
     for (std::int64_t j = begin; j < keys; ++j)
-      add_multiple(weights[place(j)], v + j * a.value.row, c.dv, sums.data(), magnitudes.data());
+      add_multiple(weights[j], v + j * a.value.row, c.dv, sums.data(), magnitudes.data());
     for (int x = 0; x < c.dv; ++x) {
-      const double y = sums[place(x)], magnitude = magnitudes[place(x)];
+      const double y = sums[x], magnitude = magnitudes[x];
       const double epsilon = kHalf ? 0x1p-11 : 0x1p-8;
       // A score beside -65504 or -1.5 2^14 is rounded to a multiple of 2^-8 in fp32 (wider types' lowest numbers hide it whole).
       const double of_weights = kHalf && c.special >= 3 && c.mask == 2 && i % 3 == 0 ? 0x1p-8 : 1.5 * epsilon;
-      expected[place(row * c.dv + x)] = sum == 0 ? 0 : y / sum;
-      allowed[place(row * c.dv + x)] =
-          sum == 0 ? 0 : magnitude / sum * of_weights + std::abs(y / sum) * epsilon + (kHalf ? 0x1p-23 : 0);
+      expected[row * c.dv + x] = sum == 0 ? 0 : y / sum;
+      allowed[row * c.dv + x] = sum == 0 ? 0 : magnitude / sum * of_weights + std::abs(y / sum) * epsilon + (kHalf ? 0x1p-23 : 0);
       if (poisoned) {
-        require(std::isnan(static_cast<float>(output[place(row * c.dv + x)])), "NaN in a row that sees a NaN or +inf score");
-        output[place(row * c.dv + x)] = static_cast<T>(0.f), expected[place(row * c.dv + x)] = 0;
-        allowed[place(row * c.dv + x)] = 0;
+        require(std::isnan(static_cast<float>(output[row * c.dv + x])), "NaN in a row that sees a NaN or +inf score");
+        output[row * c.dv + x] = static_cast<T>(0.f), expected[row * c.dv + x] = 0;
+        allowed[row * c.dv + x] = 0;
       }
     }
     if (poisoned) {
-      require(c.special == 2 ? lse[place(row)] == INFINITY : std::isnan(lse[place(row)]), "NaN or +inf log-sum-exp");
-      lse[place(row)] = 0, expected_lse[place(row)] = 0, allowed_lse[place(row)] = 0;
+      require(c.special == 2 ? lse[row] == INFINITY : std::isnan(lse[row]), "NaN or +inf log-sum-exp");
+      lse[row] = 0, expected_lse[row] = 0, allowed_lse[row] = 0;
     }
   }
   require_close(output, expected, allowed, "output");

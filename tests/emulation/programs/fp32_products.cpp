@@ -30,7 +30,7 @@ void check_sliced(std::uint64_t seed) {
   if (!plan.apart)
     plan.splits = random(1, static_cast<int>(std::clamp<std::int64_t>(chunks / kSlicedWarps, 1, kSlicedMaxSplits)));
   emulation::launch_options() = {.seed = seed};
-  product.check(std::string(tile.name) + "/" + std::to_string(plan.splits) + " seed " + std::to_string(seed), 0x1p-40,
+  product.check(text(tile.name, "/", plan.splits, " seed ", seed), 0x1p-40,
                 [&](const Problem& p) { launch_sliced(p, plan, nullptr); });
 }
 
@@ -42,10 +42,10 @@ void check_bf16x3(std::uint64_t seed) {
   const DeviceProperties gpu{.major = 9, .sm_count = random(1, 6), .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
   const auto plan = offer_bf16x3({product.problem, gpu, "bf16x3"});
   require(plan.has_value(), "a plan");
-  Buffer<unsigned char> counters(static_cast<std::size_t>(plan->counter_bytes) + 16);
-  Buffer<float> partials(static_cast<std::size_t>(plan->partial_bytes / 4 + 1), NAN);
+  Buffer<unsigned char> counters(plan->counter_bytes + 16);
+  Buffer<float> partials(plan->partial_bytes / 4 + 1, NAN);
   emulation::launch_options() = {.seed = seed, .all_ctas = true};
-  product.check("bf16x3 seed " + std::to_string(seed), 0x1p-20, [&](const Problem& p) {
+  product.check(text("bf16x3 seed ", seed), 0x1p-20, [&](const Problem& p) {
     require(launch_bf16x3(p, *plan, counters.data(), partials.data(), nullptr), "a launch");
   });
   for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "clean counters");
@@ -64,15 +64,14 @@ void check_tf32(std::uint64_t seed, bool whole) {
   const DeviceProperties gpu{.major = 9, .sm_count = random(1, 8)};
   const auto plan = offer_tf32({asked, gpu, kTf32Tiles[seed % kTf32Tiles.size()].name});
   require(plan.has_value(), "a plan");
-  Buffer<unsigned char> workspace(static_cast<std::size_t>(plan->workspace_bytes), 0xff);  // NaN
-  Buffer<unsigned> counters(static_cast<std::size_t>(plan->counter_bytes / 4 + 1));
-  Buffer<float> partials(static_cast<std::size_t>(plan->partial_bytes / 4 + 1), NAN);
+  Buffer<unsigned char> workspace(plan->workspace_bytes, 0xff);  // NaN
+  Buffer<unsigned> counters(plan->counter_bytes / 4 + 1);
+  Buffer<float> partials(plan->partial_bytes / 4 + 1, NAN);
   emulation::launch_options() = {.seed = seed, .all_ctas = true};
   const auto launch = [&](const Problem& p) {
     require(launch_tf32(p, *plan, workspace.data(), counters.data(), partials.data(), nullptr), "a launch");
   };
-  product.check(std::string(info(plan->tile).name) + " splits " + std::to_string(plan->splits) + " seed " + std::to_string(seed),
-                0x1p-20, launch, tf32);
+  product.check(text(info(plan->tile).name, " splits ", plan->splits, " seed ", seed), 0x1p-20, launch, tf32);
   for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "clean counters");
 }
 

@@ -10,9 +10,7 @@ using T = __nv_bfloat16;
 namespace {
 
 void check(int step, int heads, int s, int d, bool causal, std::uint64_t seed) {
-  const auto size = [](int x, int y, int z) {
-    return static_cast<std::size_t>(x) * static_cast<std::size_t>(y) * static_cast<std::size_t>(z);
-  };
+  const auto size = [](int x, int y, int z) { return x * y * z; };
   const Buffer<T> query = random_numbers<T>(size(heads, s, d), seed), key = random_numbers<T>(size(heads, s, d), seed + 1),
                   value = random_numbers<T>(size(heads, s, d), seed + 2);
   Buffer<T> out(size(heads, s, d), static_cast<T>(NAN));
@@ -55,9 +53,7 @@ void check(int step, int heads, int s, int d, bool causal, std::uint64_t seed) {
       allowed[row + c] = std::abs(sums[c]) * 0x1p-8 + magnitudes[c] * (step < 4 ? 1e-5 : 0x1p-8);
     }
   }
-  require_close(out, expected, allowed,
-                "step " + std::to_string(step) + ", s " + std::to_string(s) + ", d " + std::to_string(d) +
-                    (causal ? ", causal" : "") + ", seed " + std::to_string(seed));
+  require_close(out, expected, allowed, text("step ", step, ", s ", s, ", d ", d, causal ? ", causal" : "", ", seed ", seed));
 }
 
 }  // namespace

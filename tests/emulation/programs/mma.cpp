@@ -25,11 +25,11 @@ void check(std::uint64_t seed) {
   const std::int64_t tiles = ceil_div(m, kInfo.m) * ceil_div(n, kInfo.n) * asked.batches;
   plan->split_blocks = is_tf32(kTile) && random.one_in(3) ? random(1, static_cast<int>(blocks)) : blocks;
   plan->splits = ceil_div(blocks, plan->split_blocks);
-  Buffer<std::uint64_t> meetings(static_cast<std::size_t>(tiles), 0);
-  Buffer<float> partials(static_cast<std::size_t>(tiles * plan->splits * kInfo.m * kInfo.n), NAN);
+  Buffer<std::uint64_t> meetings(tiles, 0);
+  Buffer<float> partials(tiles * plan->splits * kInfo.m * kInfo.n, NAN);
   emulation::launch_options() = {.seed = seed, .all_ctas = plan->splits > 1};
   const double error = is_tf32(kTile) ? 0x1p-10 : k * 0x1p-24;
-  product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), error,
+  product.check(text(kInfo.name, " seed ", seed), error,
                 [&](const Problem& p) { launch_mma_tile<T, kTile>(p, *plan, meetings.data(), partials.data(), nullptr); });
   for (std::size_t i = 0; i < meetings.size(); ++i) require(meetings[i] == 0, "meetings end at zero");
 }
@@ -46,7 +46,7 @@ bool check_large(std::uint64_t seed) {
   if (plan->a.copied || plan->b.copied) return false;
   plan->splits = 1, plan->split_blocks = ceil_div(k, kInfo.k);
   emulation::launch_options() = {.seed = seed};
-  product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), k * 0x1p-24, [&](const Problem& p) {
+  product.check(text(kInfo.name, " seed ", seed), k * 0x1p-24, [&](const Problem& p) {
     launch_large_tile<T, kTile, 1>(*plan, large_arguments(p, *plan, nullptr, nullptr), nullptr);
   });
   return true;

@@ -23,9 +23,8 @@ DeviceProperties random_gpu(Random& random) {
 
 /// Launches a product with the plan's memory; the counters must be zero again after it.
 void launch(const Problem& p, const WgmmaPlan& plan, int sm_count, std::uint64_t seed) {
-  const Buffer<unsigned char> workspace(static_cast<std::size_t>(plan.workspace_bytes) + 16, 0xff),
-      counters(static_cast<std::size_t>(plan.counter_bytes) + 16);
-  const Buffer<float> partials(static_cast<std::size_t>(plan.partial_bytes / 4 + 4), NAN);
+  const Buffer<unsigned char> workspace(plan.workspace_bytes + 16, 0xff), counters(plan.counter_bytes + 16);
+  const Buffer<float> partials(plan.partial_bytes / 4 + 4, NAN);
   emulation::launch_options() = {
       .seed = seed,
       .concurrent_ctas = plan.memory_splits > 1 ? 16u : 0u,
@@ -35,11 +34,9 @@ void launch(const Problem& p, const WgmmaPlan& plan, int sm_count, std::uint64_t
 }
 
 std::string name_of(const WgmmaPlan& plan, std::uint64_t seed) {
-  const auto text = [](std::int64_t x) { return std::to_string(x); };
-  return std::string(plan.b_as_it_lies ? "few rows" : info(plan.tile).name) + ", parts " + text(plan.parts) + ", columns " +
-         text(plan.columns) + ", splits " + text(plan.splits) + ", cluster " + text(plan.cluster) + ", memory " +
-         text(plan.memory_splits) + (plan.multicast ? ", multicast" : "") + (plan.swapped ? ", swapped" : "") + ", seed " +
-         text(static_cast<std::int64_t>(seed));
+  return text(plan.b_as_it_lies ? "few rows" : info(plan.tile).name, ", parts ", plan.parts, ", columns ", plan.columns,
+              ", splits ", plan.splits, ", cluster ", plan.cluster, ", memory ", plan.memory_splits,
+              plan.multicast ? ", multicast" : "", plan.swapped ? ", swapped" : "", ", seed ", seed);
 }
 
 /// Sets `splits` equal splits of K, or fewer so that none is empty.
@@ -90,7 +87,7 @@ void check_half(std::uint64_t seed) {
   std::optional<Buffer<half>> first;
   std::int64_t first_length = 0;
   for (int turn = 0; turn < 2; ++turn) {
-    const std::string tile{kWgmmaTiles[static_cast<std::size_t>(random(0, kWgmmaTiles.size() - 1))].name},
+    const std::string tile{kWgmmaTiles[random(0, kWgmmaTiles.size() - 1)].name},
         forced = random.one_in(3) ? tile + "/swapped" : tile;
     auto plan = offer_wgmma({product.problem, gpu, forced});
     require(plan.has_value(), "a plan");
@@ -146,7 +143,7 @@ void check_fp32(std::uint64_t seed) {
   const int parts = split_parts(p.precision);
   std::optional<Buffer<unsigned char>> prepared;
   if (is_shared(p, p.b) && random.one_in(2)) {
-    prepared.emplace(static_cast<std::size_t>(prepared_layout(n, k, parts).bytes) + sizeof(FailedLines));
+    prepared.emplace(prepared_layout(n, k, parts).bytes + sizeof(FailedLines));
     emulation::launch_options() = {.seed = seed};
     launch_prepare(p, parts, prepared->data(), nullptr);
     p.prepared_b = prepared->data();
@@ -181,7 +178,7 @@ void check_fp32(std::uint64_t seed) {
 void check_integers(std::uint64_t seed) {
   Random random{seed * 7919 + 15};
   const int m = random(1, 150), n = random(1, 150), k = random(1, 600);
-  Buffer<float> a(static_cast<std::size_t>(m) * k), b(static_cast<std::size_t>(n) * k), out(static_cast<std::size_t>(m) * n);
+  Buffer<float> a(m * k), b(n * k), out(m * n);
   for (Buffer<float>* const x : {&a, &b})
     for (std::size_t i = 0; i < x->size(); ++i) (*x)[i] = static_cast<float>(random(-8, 8));
   Problem p;
@@ -194,8 +191,8 @@ void check_integers(std::uint64_t seed) {
   for (int i = 0; i < m; ++i)
     for (int j = 0; j < n; ++j) {
       float sum = 0;
-      for (int l = 0; l < k; ++l) sum += a[static_cast<std::size_t>(i * k + l)] * b[static_cast<std::size_t>(j * k + l)];
-      require(out[static_cast<std::size_t>(i * n + j)] == sum, [&] { return "integers, " + name_of(*plan, seed); });
+      for (int l = 0; l < k; ++l) sum += a[i * k + l] * b[j * k + l];
+      require(out[i * n + j] == sum, [&] { return "integers, " + name_of(*plan, seed); });
     }
 }
 
@@ -223,15 +220,14 @@ void check_gated(std::uint64_t seed) {
   constexpr const char* kTiles[] = {"wgmma_128x256", "wgmma_128x128", "wgmma_64x64"};
   const auto plan = offer_wgmma({p, gpu, kTiles[random(0, 2)]});
   require(plan.has_value(), "a plan");
-  const std::string what =
-      "gated " + name_of(*plan, seed) + " of " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k);
-  const std::size_t count = static_cast<std::size_t>(p.batches * m * n);
+  const std::string what = text("gated ", name_of(*plan, seed), " of ", m, "x", n, "x", k);
+  const std::size_t count = p.batches * m * n;
   const Buffer<T> out(count + 64, static_cast<T>(INFINITY));
   p.out = out.data();
   launch(p, *plan, gpu.sm_count, seed);
   const double error = plan->parts == 0 ? k * 0x1p-24 : plan->parts == 1 ? 0x1p-9 : 0x1p-20;
   for (std::size_t at = 0; at < count; ++at) {
-    const auto c = static_cast<int>(at % static_cast<std::size_t>(n)), row = static_cast<int>(at / static_cast<std::size_t>(n));
+    const auto c = static_cast<int>(at % n), row = static_cast<int>(at / n);
     double gate = 0, value = 0, most = 0, most_up = 0;
     for (int i = 0; i < k; ++i) {
       const double x = number(a.at(row / m, 0, row % m, i)), y = x * number(b.at(0, 0, i, c)), z = x * number(up.at(0, 0, i, c));
@@ -247,7 +243,7 @@ void check_gated(std::uint64_t seed) {
     require(std::isnan(y)   ? std::isnan(got)
             : std::isinf(y) ? got == y
                             : std::abs(got - y) <= allowed,
-            [&] { return what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y); });
+            [&] { return text(what, " at ", at, ": ", got, " is not ", y); });
   }
   for (std::size_t i = count; i < out.size(); ++i)
     require(std::isinf(number(out[i])), [&] { return what + " leaves what lies behind C"; });
