@@ -48,7 +48,7 @@ inline void require(bool condition, const char* what) {
 }
 /// what(): only if it is printed, since it takes longer than most checks.
 template <class What>
-requires std::is_invocable_v<What>
+  requires std::is_invocable_v<What>
 void require(bool condition, const What& what) {
   if (!condition) throw std::runtime_error(text("no ", what()));
 }
@@ -112,21 +112,30 @@ struct Dot {
   }
 }
 
-/// Infinities must be equal.
-template <class T>
-void require_close(const Buffer<T>& got, const std::vector<double>& expected, const std::vector<double>& allowed,
-                   const std::string& what) {
-  const auto right = [&](std::size_t i) {
-    const double x = static_cast<float>(got[i]);
-    return std::isinf(expected[i]) ? x == expected[i] : std::abs(x - expected[i]) <= allowed[i];
-  };
-  std::size_t wrong = 0, first = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i)
-    if (!right(i) && wrong++ == 0) first = i;
-  if (wrong)
-    throw std::runtime_error(text(what, ": ", wrong, " of ", expected.size(), " wrong, the first at ", first, ": ",
-                                  static_cast<float>(got[first]), " instead of ", expected[first]));
-}
+/// What results must be, up to an allowed error: zeros unless set. Infinities must be equal.
+class Expected {
+ public:
+  explicit Expected(std::size_t count) : values_(count), allowed_(count) {}
+  void set(std::size_t at, double value, double allowed) { values_[at] = value, allowed_[at] = allowed; }
+  /// The program has checked this element itself.
+  void skip(std::size_t at) { allowed_[at] = INFINITY; }
+
+  template <class T>
+  void compare(const Buffer<T>& got, const std::string& what) const {
+    std::size_t wrong = 0, first = 0;
+    for (std::size_t i = 0; i < values_.size(); ++i)
+      if (!is_right(i, static_cast<float>(got[i])) && wrong++ == 0) first = i;
+    if (wrong)
+      throw std::runtime_error(text(what, ": ", wrong, " of ", values_.size(), " wrong, the first at ", first, ": ",
+                                    static_cast<float>(got[first]), " instead of ", values_[first]));
+  }
+
+ private:
+  bool is_right(std::size_t i, double x) const {
+    return std::isinf(values_[i]) ? x == values_[i] : allowed_[i] == INFINITY || std::abs(x - values_[i]) <= allowed_[i];
+  }
+  std::vector<double> values_, allowed_;
+};
 
 /// The program's exit status; prints what went wrong.
 template <class F>

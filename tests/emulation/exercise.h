@@ -18,8 +18,7 @@ cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int* grid, int* block
 template <class... Parameters>
 cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, void (*kernel)(Parameters...), std::size_t shared = 0,
                                                int limit = 0) {
-  return cudaOccupancyMaxPotentialBlockSizeVariableSMem(
-      grid, block, kernel, [=](int) { return shared; }, limit);
+  return cudaOccupancyMaxPotentialBlockSizeVariableSMem(grid, block, kernel, [=](int) { return shared; }, limit);
 }
 #define cudaMemsetAsync(pointer, value, bytes, ...) (std::memset(pointer, value, bytes), cudaSuccess)
 #define cudaGetLastError() cudaSuccess

@@ -39,6 +39,11 @@ struct SequenceCase {
   int sm_count, sequences, key_heads, group, d, dv, packed, page_rows, columns, appended, max_q, max_k, left, right;
   double softcap;
   int sinks, invariant, poisoned, lengths;
+  friend std::istream& operator>>(std::istream& in, SequenceCase& c) {
+    return in >> c.seed >> c.sm_count >> c.sequences >> c.key_heads >> c.group >> c.d >> c.dv >> c.packed >> c.page_rows >>
+           c.columns >> c.appended >> c.max_q >> c.max_k >> c.left >> c.right >> c.softcap >> c.sinks >> c.invariant >>
+           c.poisoned >> c.lengths;
+  }
 };
 
 struct Operands {
@@ -121,8 +126,7 @@ Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, co
   a.batch_sizes[0] = static_cast<unsigned>(c.packed > 0 ? 1 : c.sequences), a.batch_sizes[1] = static_cast<unsigned>(c.key_heads);
   a.batches = a.batch_sizes[0] * a.batch_sizes[1];
   a.group = c.group, a.sq = x.q_rows, a.sk = c.packed == 2 ? x.k_rows : c.page_rows, a.d = c.d, a.dv = c.dv;
-  const double scale = 1.7 / std::sqrt(c.d);
-  a.scale = c.softcap == 0 ? scale : c.softcap, a.cap_scale = c.softcap == 0 ? 0 : scale / c.softcap;
+  set_scale(a, 1.7 / std::sqrt(c.d), c.softcap);
   a.last = a.sk;
   const auto operand = [&](const Buffer<T>& data, int row_heads, int columns, int length, int group) {
     Operand o{.data = data.data(), .row = std::int64_t{row_heads} * columns, .column = 1, .group = columns};
@@ -252,48 +256,37 @@ void check(const SequenceCase& c) {
   std::cout << r.tile << ": " << std::flush;
 
   const std::vector<double> all_queries = doubles(query), all_keys = doubles(keys), all_values = doubles(values);
-  const double scale = 1.7 / std::sqrt(c.d), epsilon = kEpsilon;
-  std::vector<double> expected(r.output.size()), allowed(r.output.size()), lse(r.lse.size()), allowed_lse(r.lse.size());
-  std::vector<double> weights(c.max_k), sums(c.dv), magnitudes(c.dv);
+  Expected expected(r.output.size()), lse(r.lse.size());
+  AttentionRow exact(c.dv);
   for (int i = 0; i < c.sequences; ++i)
     for (int h = 0; h < heads; ++h)
       for (int n = 0; n < x.sq[i]; ++n) {
-        const int sk = x.sk[i], sq = x.sq[i], kv = h / c.group;
-        const std::int64_t diagonal = std::int64_t{n} + sk - sq;
-        const int begin = c.left < 0 ? 0 : static_cast<int>(std::clamp<std::int64_t>(diagonal - c.left, 0, sk)),
-                  end = c.right < 0 ? sk : static_cast<int>(std::clamp<std::int64_t>(diagonal + c.right + 1, begin, sk));
+        const int sk = x.sk[i];
+        const std::int64_t diagonal = std::int64_t{n} + sk - x.sq[i];
+        const std::int64_t begin = c.left < 0 ? 0 : std::clamp<std::int64_t>(diagonal - c.left, 0, sk),
+                           end = c.right < 0 ? sk : std::clamp<std::int64_t>(diagonal + c.right + 1, begin, sk);
         const std::int64_t row = c.packed > 0 ? x.q_offsets[i] + n : std::int64_t{i} * c.max_q + n;
         const std::int64_t of_lse = c.packed > 0 ? h * q_rows + row : (std::int64_t{i} * heads + h) * c.max_q + n;
-        const double sink = c.sinks ? sinks[h] : -INFINITY;
-        double largest = sink, sum = 0;
-        for (int k = begin; k < end; ++k) {
-          double score = scale * dot(all_queries.data() + (row * heads + h) * c.d,
-                                     all_keys.data() + ((x.k_offsets[i] + k) * c.key_heads + kv) * c.d, c.d)
-                                     .sum;
-          if (c.softcap != 0) score = c.softcap * std::tanh(score / c.softcap);
-          weights[k] = score, largest = std::max(largest, score);
-        }
-        for (int k = begin; k < end; ++k) sum += weights[k] = std::exp(weights[k] - largest);
-        if (c.sinks) sum += std::exp(sink - largest);
-        lse[of_lse] = sum == 0 ? -INFINITY : largest + std::log(sum);
-        allowed_lse[of_lse] = 2e-5 * std::max(1., std::abs(lse[of_lse]));
-        std::fill(sums.begin(), sums.end(), 0), std::fill(magnitudes.begin(), magnitudes.end(), 0);
-        for (int k = begin; k < end; ++k)
-          add_multiple(weights[k], all_values.data() + ((x.k_offsets[i] + k) * c.key_heads + kv) * c.dv, c.dv, sums.data(),
-                       magnitudes.data());
+        const std::int64_t key_head = std::int64_t{x.k_offsets[i]} * c.key_heads + h / c.group;
+        exact.attend(all_queries.data() + (row * heads + h) * c.d, c.d,
+                     {all_keys.data() + key_head * c.d, std::int64_t{c.key_heads} * c.d},
+                     {all_values.data() + key_head * c.dv, std::int64_t{c.key_heads} * c.dv}, begin, end,
+                     c.sinks ? sinks[h] : -INFINITY,
+                     [&](std::int64_t, const Dot& product) { return capped(1.7 / std::sqrt(c.d) * product.sum, c.softcap); });
+        lse.set(of_lse, exact.lse, 2e-5 * std::max(1., std::abs(exact.lse)));
         for (int y = 0; y < c.dv; ++y) {
-          const std::size_t at = (row * heads + h) * c.dv + y;
+          const std::int64_t at = (row * heads + h) * c.dv + y;
           if (i == bad && begin < end) {
             require(std::isnan(static_cast<float>(r.output[at])), "NaN of a sequence whose values are NaN");
-            r.output[at] = static_cast<T>(0.f);
-            continue;
+            expected.skip(at);
+          } else if (exact.sees_keys) {
+            const double value = exact.output[y];
+            expected.set(at, value, exact.magnitudes[y] * 1.5 * kEpsilon + std::abs(value) * kEpsilon + 0x1p-23);
           }
-          expected[at] = begin == end ? 0 : sums[y] / sum;
-          allowed[at] = begin == end ? 0 : magnitudes[y] / sum * 1.5 * epsilon + std::abs(expected[at]) * epsilon + 0x1p-23;
         }
       }
-  require_close(r.output, expected, allowed, "output");
-  require_close(r.lse, lse, allowed_lse, "log-sum-exp");
+  expected.compare(r.output, "output");
+  lse.compare(r.lse, "log-sum-exp");
   if (!c.invariant) return;
 
   // One sequence alone, in other pages.
@@ -325,14 +318,6 @@ void check(const SequenceCase& c) {
 
 }  // namespace
 
-int main() {
-  SequenceCase c;
-  int failed = 0;
-  while (std::cin >> c.seed >> c.sm_count >> c.sequences >> c.key_heads >> c.group >> c.d >> c.dv >> c.packed >> c.page_rows >>
-         c.columns >> c.appended >> c.max_q >> c.max_k >> c.left >> c.right >> c.softcap >> c.sinks >> c.invariant >>
-         c.poisoned >> c.lengths)
-    failed += run_checks([&] { check(c); });
-  return failed;
-}
+int main() { return check_cases<SequenceCase>(check); }
 
 extern "C" cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) { return cudaSuccess; }
