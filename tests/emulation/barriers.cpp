@@ -1,6 +1,8 @@
 // __syncthreads, named barriers, cluster barriers and mbarriers.
 #include <cstring>
 
+#include "device/ptx/cluster.cuh"
+#include "device/ptx/warpgroup.cuh"
 #include "state.h"
 
 namespace emulation {
@@ -83,39 +85,24 @@ void maybe_complete(Block& block, std::uint32_t place, Mbarrier& barrier) {
 
 }  // namespace
 
-void syncthreads(Where where) { meet(0, 0, false, 0, where); }
-int syncthreads_count(int value, Where where) { return meet(0, 0, false, value, where); }
-void named_sync(int id, int threads, bool arrive_only, Where where) {
-  if (threads == 0) fail("a named barrier of 0 threads", where);
-  meet(id, threads, arrive_only, 0, where);
+std::uint32_t mbarrier_address(const void* barrier, Where where) {
+  const std::uint32_t address = shared_address_of(barrier, where);
+  shared_pointer(address, 8, 8, where);
+  return address;
 }
-bool named_or(int id, int threads, bool value, Where where) { return meet(id, threads, false, value, where) != 0; }
+
+void arrive_between_yields(std::uint32_t address, std::int64_t expected_bytes, Where where) {
+  shared_pointer(address, 8, 8, where);
+  maybe_yield();
+  arrive(block_at(address), address, expected_bytes, where);
+  maybe_yield();
+}
 
 void recheck_barriers(Block& block) {
   for (int id = 0; id < 16; ++id) {
     const NamedBarrier& barrier = block.named[id];
     if (barrier.arrived.any() && barrier.threads == 0 && complete(block, barrier)) finish(block, id);
   }
-}
-
-void cluster_arrive(Where where) {
-  Cluster& cluster = *current->block->cluster;
-  if (current->cluster_arrived) fail("a thread arrives twice at the cluster's barrier", where);
-  current->cluster_arrived = true;
-  current->cluster_phase = cluster.phase;
-  ++cluster.arrived;
-  recheck_cluster(cluster);
-  maybe_yield();
-}
-
-void cluster_wait(Where where) {
-  Cluster& cluster = *current->block->cluster;
-  if (!current->cluster_arrived) fail("a thread waits for the cluster's barrier without having arrived", where);
-  while (cluster.phase == current->cluster_phase) {
-    cluster.waiters.push_back(current);
-    block("cluster barrier", 0, 0, where);
-  }
-  current->cluster_arrived = false;
 }
 
 void recheck_cluster(Cluster& cluster) {
@@ -126,19 +113,6 @@ void recheck_cluster(Cluster& cluster) {
   ++cluster.phase;
   cluster.arrived = 0;
   wake_all(cluster.waiters);
-}
-
-void barrier_init(std::uint32_t address, std::uint32_t count, Where where) {
-  shared_pointer(address, 8, 8, where);
-  if (count == 0 || count >= 1u << 20) fail(text("an mbarrier of ", count, " arrivals"), where);
-  Block& block = block_at(address);
-  const std::uint32_t place = address & 0xffffff;
-  const auto found = block.mbarriers.find(place);
-  if (found != block.mbarriers.end() && (!found->second.waiters.empty() || found->second.bytes != 0))
-    fail("an mbarrier is initialised again while it is in use", where);
-  Mbarrier& barrier = block.mbarriers[place];
-  barrier = {count, count, 0, 0, cookie_of(block, place, 0), where, {}, false};
-  std::memcpy(block.window + place, &barrier.cookie, 8);
 }
 
 void arrive(Block& block, std::uint32_t address, std::int64_t expected, Where where) {
@@ -158,37 +132,6 @@ void complete_bytes(Block& block, std::uint32_t address, std::int64_t bytes, Whe
   if (barrier.pending == 0 && barrier.bytes < 0)
     fail("more bytes have come than the mbarrier of " + describe(barrier.where) + " expected", where);
   maybe_complete(block, address & 0xffffff, barrier);
-}
-
-void barrier_arrive(std::uint32_t address, std::int64_t expected_bytes, Where where) {
-  shared_pointer(address, 8, 8, where);
-  maybe_yield();
-  arrive(block_at(address), address, expected_bytes, where);
-  maybe_yield();
-}
-
-bool barrier_test(std::uint32_t address, std::uint32_t parity, Where where) {
-  shared_pointer(address, 8, 8, where);
-  yield(true);
-  Mbarrier& barrier = mbarrier_at(block_at(address), address, where);
-  barrier.used = true;
-  return (barrier.phase & 1) != parity;
-}
-
-void barrier_wait(std::uint32_t address, std::uint32_t parity, Where where) {
-  shared_pointer(address, 8, 8, where);
-  if (parity > 1) fail(text("a parity of ", parity), where);
-  Block& home = block_at(address);
-  maybe_yield();
-  Mbarrier& barrier = mbarrier_at(home, address, where);
-  barrier.used = true;
-  if ((barrier.phase & 1) != parity) return;
-  const std::uint32_t phase = barrier.phase;
-  barrier.waiters.push_back(current);
-  block("mbarrier", address, parity, where);
-  if (mbarrier_at(home, address, where).phase != phase + 1)
-    fail("the mbarrier of " + describe(barrier.where) + " has completed another phase before a thread saw the one it waited for",
-         where);
 }
 
 std::string describe_barrier(const Fiber& fiber) {
@@ -211,3 +154,95 @@ std::string describe_barrier(const Fiber& fiber) {
 }
 
 }  // namespace emulation
+
+void __syncthreads(emulation::Where where) { emulation::meet(0, 0, false, 0, where); }
+int __syncthreads_or(int value, emulation::Where where) { return emulation::meet(0, 0, false, value, where) != 0; }
+
+namespace xgemm::ptx {
+
+using namespace emulation;
+
+void named_barrier_sync(int id, int threads, Where where) { named_barrier_or(id, threads, false, where); }
+void named_barrier_arrive(int id, int threads, Where where) {
+  if (threads == 0) fail("a named barrier of 0 threads", where);
+  meet(id, threads, true, 0, where);
+}
+bool named_barrier_or(int id, int threads, bool condition, Where where) {
+  if (threads == 0) fail("a named barrier of 0 threads", where);
+  return meet(id, threads, false, condition, where) != 0;
+}
+
+std::uint32_t cluster_rank() { return current->block->rank; }
+std::uint32_t cluster_index() { return current->block->index.x / static_cast<unsigned>(current->block->cluster->blocks.size()); }
+void cluster_arrive_relaxed(Where where) {
+  Cluster& cluster = *current->block->cluster;
+  if (current->cluster_arrived) fail("a thread arrives twice at the cluster's barrier", where);
+  current->cluster_arrived = true;
+  current->cluster_phase = cluster.phase;
+  ++cluster.arrived;
+  recheck_cluster(cluster);
+  maybe_yield();
+}
+
+void cluster_wait(Where where) {
+  Cluster& cluster = *current->block->cluster;
+  if (!current->cluster_arrived) fail("a thread waits for the cluster's barrier without having arrived", where);
+  while (cluster.phase == current->cluster_phase) {
+    cluster.waiters.push_back(current);
+    block("cluster barrier", 0, 0, where);
+  }
+  current->cluster_arrived = false;
+}
+
+void barrier_init(Barrier* barrier, std::uint32_t count, Where where) {
+  const std::uint32_t address = mbarrier_address(barrier, where);
+  if (count == 0 || count >= 1u << 20) fail(text("an mbarrier of ", count, " arrivals"), where);
+  Block& block = block_at(address);
+  const std::uint32_t place = address & 0xffffff;
+  const auto found = block.mbarriers.find(place);
+  if (found != block.mbarriers.end() && (!found->second.waiters.empty() || found->second.bytes != 0))
+    fail("an mbarrier is initialised again while it is in use", where);
+  Mbarrier& fresh = block.mbarriers[place];
+  fresh = {count, count, 0, 0, cookie_of(block, place, 0), where, {}, false};
+  std::memcpy(block.window + place, &fresh.cookie, 8);
+}
+
+std::uint32_t remote_address(const void* mine, std::uint32_t rank, Where where) {
+  return (shared_address(mine, where) & 0xffffffu) | rank << 24;
+}
+void barrier_arrive(Barrier* barrier, Where where) { barrier_arrive_expect(barrier, 0, where); }
+void barrier_arrive(const Barrier* mine, std::uint32_t rank, Where where) {
+  barrier_arrive_if(remote_address(mine, rank, where), true, where);
+}
+void barrier_arrive_expect(Barrier* barrier, std::uint32_t bytes, Where where) {
+  arrive_between_yields(shared_address(barrier, where), bytes, where);
+}
+void barrier_arrive_if(std::uint32_t address, bool really, Where where) {
+  if (really) arrive_between_yields(address, 0, where);
+}
+
+bool barrier_test(const Barrier* at, std::uint32_t parity, Where where) {
+  const std::uint32_t address = mbarrier_address(at, where);
+  yield(true);
+  Mbarrier& barrier = mbarrier_at(block_at(address), address, where);
+  barrier.used = true;
+  return (barrier.phase & 1) != parity;
+}
+
+void barrier_wait(Barrier* at, std::uint32_t parity, Where where) {
+  const std::uint32_t address = mbarrier_address(at, where);
+  if (parity > 1) fail(text("a parity of ", parity), where);
+  Block& home = block_at(address);
+  maybe_yield();
+  Mbarrier& barrier = mbarrier_at(home, address, where);
+  barrier.used = true;
+  if ((barrier.phase & 1) != parity) return;
+  const std::uint32_t phase = barrier.phase;
+  barrier.waiters.push_back(current);
+  block("mbarrier", address, parity, where);
+  if (mbarrier_at(home, address, where).phase != phase + 1)
+    fail("the mbarrier of " + describe(barrier.where) + " has completed another phase before a thread saw the one it waited for",
+         where);
+}
+
+}  // namespace xgemm::ptx

@@ -2,6 +2,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "device/ptx/mma.cuh"
+#include "device/ptx/mma_f64.cuh"
+#include "device/ptx/stmatrix.cuh"
 #include "state.h"
 
 namespace emulation {
@@ -27,7 +30,7 @@ void each_element(Arguments32 lanes, const F& f) {
 }
 
 template <bool kTransposed>
-void load(Arguments32 lanes) {
+void load_lanes(Arguments32 lanes) {
   each_element(lanes, [&](int i, int row, int column, unsigned char* element) {
     const int r = kTransposed ? column : row, c = kTransposed ? row : column;
     std::uint32_t* const to = static_cast<Matrices*>(lanes[4 * r + c / 2])->loaded + i;
@@ -36,12 +39,18 @@ void load(Arguments32 lanes) {
 }
 
 template <bool kTransposed>
-void store(Arguments32 lanes) {
+void store_lanes(Arguments32 lanes) {
   each_element(lanes, [&](int i, int row, int column, unsigned char* element) {
     const int r = kTransposed ? column : row, c = kTransposed ? row : column;
     const std::uint32_t* const from = static_cast<const Matrices*>(lanes[4 * r + c / 2])->stored + i;
     std::memcpy(element, reinterpret_cast<const unsigned char*>(from) + c % 2 * 2, 2);
   });
+}
+
+void load(std::uint32_t* registers, std::uint32_t address, void (*compute)(Arguments32), Where where) {
+  Matrices mine{registers, nullptr, address, where};
+  plain_read(shared_pointer(address, 16, 16, where), 16);
+  warp_collective(~0u, &mine, compute, "ldmatrix", where);
 }
 
 struct Product {
@@ -104,26 +113,38 @@ void multiply_f64(Arguments32 lanes) {
 
 }  // namespace
 
-void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transposed, Where where) {
-  Matrices mine{registers, nullptr, address, where};
-  plain_read(shared_pointer(address, 16, 16, where), 16);
-  warp_collective(~0u, &mine, transposed ? load<true> : load<false>, "ldmatrix", where);
-}
-void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool transposed, Where where) {
-  Matrices mine{nullptr, registers, address, where};
-  warp_collective(~0u, &mine, transposed ? store<true> : store<false>, "stmatrix", where);
-}
 void mma_m16n8(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where) {
   Product mine{type, d, a, {b0, b1}};
   warp_collective(~0u, &mine, multiply, "mma", where);
 }
-void mma_f64_m16n8k16(double* d, const double (*a)[4], const double* b, Where where) {
+
+}  // namespace emulation
+
+namespace xgemm::ptx {
+
+using namespace emulation;
+
+void ldmatrix(std::uint32_t (&r)[4], std::uint32_t address, Where where) { load(r, address, load_lanes<false>, where); }
+void ldmatrix_transposed(std::uint32_t (&r)[4], std::uint32_t address, Where where) { load(r, address, load_lanes<true>, where); }
+void ldmatrix(std::uint32_t (&r)[4], const void* row, Where where) { ldmatrix(r, shared_address_of(row, where), where); }
+void ldmatrix_transposed(std::uint32_t (&r)[4], const void* row, Where where) {
+  ldmatrix_transposed(r, shared_address_of(row, where), where);
+}
+void store_matrices(std::uint32_t address, const std::uint32_t (&r)[4], Where where) {
+  Matrices mine{nullptr, r, address, where};
+  warp_collective(~0u, &mine, store_lanes<false>, "stmatrix", where);
+}
+void store_matrices_transposed(std::uint32_t address, const std::uint32_t (&r)[4], Where where) {
+  Matrices mine{nullptr, r, address, where};
+  warp_collective(~0u, &mine, store_lanes<true>, "stmatrix", where);
+}
+void mma_m16n8k16(double (&d)[4], const double (&a)[2][4], const double (&b)[4], Where where) {
   ProductF64 mine{d, *a, b};
   warp_collective(~0u, &mine, multiply_f64<2, 4>, "mma", where);
 }
-void mma_f64_m8n8k4(double* d, double a, double b, Where where) {
+void mma_m8n8k4(double (&d)[2], double a, double b, Where where) {
   ProductF64 mine{d, &a, &b};
   warp_collective(~0u, &mine, multiply_f64<1, 1>, "mma", where);
 }
 
-}  // namespace emulation
+}  // namespace xgemm::ptx

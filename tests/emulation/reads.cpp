@@ -1,6 +1,7 @@
 // Plain reads of shared memory that TMA overwrites: the reading thread needs fence.proxy.async in between. Reads by ldmatrix
 // are always seen, loads in programs that build.py compiles with `reads`: g++ then calls the functions at the end for each
 // access (those of its thread sanitizer, which is not linked).
+#include "device/ptx/bulk_copy.cuh"
 #include "state.h"
 
 namespace emulation {
@@ -22,11 +23,6 @@ void plain_read(const void* from, std::size_t bytes) {
   }
 }
 
-void proxy_fence() {
-  for (const std::uint32_t piece : current->unfenced) --current->block->unfenced[piece], current->has_read->reset(piece);
-  current->unfenced.clear();
-}
-
 void check_unfenced(Block& block, std::uint32_t place, std::size_t bytes, Where where) {
   if (block.unfenced.empty() || !block.proxy_fences) return;
   for (std::size_t piece = place / kPieceBytes; piece <= (place + bytes - 1) / kPieceBytes; ++piece)
@@ -37,6 +33,13 @@ void check_unfenced(Block& block, std::uint32_t place, std::size_t bytes, Where 
 }
 
 }  // namespace emulation
+
+void xgemm::ptx::fence_async_shared() {
+  emulation::Fiber& thread = *emulation::current;
+  for (const std::uint32_t piece : thread.unfenced) --thread.block->unfenced[piece], thread.has_read->reset(piece);
+  thread.unfenced.clear();
+  emulation::maybe_yield();
+}
 
 #define EMULATION_ACCESS(bytes)                                                         \
   void __tsan_read##bytes(void* from) { emulation::plain_read(from, bytes); }           \

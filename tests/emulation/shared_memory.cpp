@@ -1,6 +1,7 @@
 // Shared memory: its offsets in a CTA's window, addresses, limits; and the checks at the end of a CTA.
 #include <algorithm>
 
+#include "device/ptx/mbarrier.cuh"
 #include "state.h"
 
 namespace emulation {
@@ -59,9 +60,6 @@ void* shared_pointer(std::uint32_t address, std::size_t bytes, std::size_t align
   return pointer_at(block_at(address), address, bytes, alignment, where);
 }
 
-unsigned cluster_rank() { return current->block->rank; }
-unsigned cluster_index() { return current->block->index.x / static_cast<unsigned>(current->block->cluster->blocks.size()); }
-
 void registers_changed(int registers) {
   ++current->register_changes;
   current->registers = registers;
@@ -106,3 +104,7 @@ void check_end(Block& block) {
 }
 
 }  // namespace emulation
+
+std::uint32_t xgemm::ptx::shared_address(const void* pointer, Where where) {
+  return emulation::shared_address_of(pointer, where);
+}

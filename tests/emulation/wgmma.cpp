@@ -1,10 +1,10 @@
 // wgmma: each warp of a warpgroup issues on its own. A wgmma may execute when all 128 threads have issued it, and executes at
 // the latest when a thread waits for it. While in flight its accumulators are NaN in the threads' own memory; each thread gets
 // them at its own wait.
+
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "state.h"
 
@@ -16,13 +16,8 @@ constexpr std::uint32_t kPoison = 0x7fedcba9;
 const std::vector<float>& half_values() {
   static const std::vector<float> table = [] {
     std::vector<float> values(65536);
-    for (std::uint32_t bits = 0; bits < 65536; ++bits) {
-      const int exponent = static_cast<int>(bits >> 10 & 31);
-      const auto mantissa = static_cast<float>(bits & 1023);
-      float x = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
-      if (exponent == 31) x = mantissa != 0 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
-      values[bits] = bits >> 15 ? -x : x;
-    }
+    for (std::uint32_t bits = 0; bits < 65536; ++bits)
+      values[bits] = static_cast<float>(std::bit_cast<__half>(static_cast<std::uint16_t>(bits)));
     return values;
   }();
   return table;
@@ -155,8 +150,6 @@ void Warpgroup::step() {
   wake_all(waiters);
 }
 
-void wgmma_fence(Where) { current->wgmma_fenced = true; }
-
 void wgmma(const WgmmaShape& shape, float* d, const std::uint32_t* a, std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate,
            Where where) {
   Fiber& thread = *current;
@@ -194,11 +187,6 @@ void wgmma(const WgmmaShape& shape, float* d, const std::uint32_t* a, std::uint6
   if (++record.arrived == 128 && index == 0) stream_changed(group);
 }
 
-void wgmma_commit(Where) {
-  current->wgmma_groups.push_back(current->wgmma_committed = current->wgmma_issued);
-  maybe_yield();
-}
-
 void wgmma_wait(int pending, Where where) {
   Fiber& thread = *current;
   if (!thread.warpgroup) fail("a wgmma wait outside of a whole warpgroup", where);
@@ -222,3 +210,14 @@ void wgmma_wait(int pending, Where where) {
 }
 
 }  // namespace emulation
+
+namespace xgemm::ptx {
+
+void wgmma_fence(emulation::Where) { emulation::current->wgmma_fenced = true; }
+void wgmma_commit(emulation::Where) {
+  emulation::Fiber& thread = *emulation::current;
+  thread.wgmma_groups.push_back(thread.wgmma_committed = thread.wgmma_issued);
+  emulation::maybe_yield();
+}
+
+}  // namespace xgemm::ptx
