@@ -53,6 +53,12 @@ void require(bool condition, const What& what) {
   if (!condition) throw std::runtime_error(text("no ", what()));
 }
 
+/// A launch leaves its counters as it found them.
+template <class T>
+void require_zeros(const Buffer<T>& counters) {
+  for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "zero counter afterwards");
+}
+
 /// Uniform in [-1, 1).
 template <class T>
 Buffer<T> random_numbers(std::size_t count, std::uint64_t seed) {

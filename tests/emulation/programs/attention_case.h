@@ -5,11 +5,9 @@
 #include <optional>
 #include <random>
 
-#include "attention/mma/launch.h"
 #include "attention/simt/launch.h"
 #include "attention/tiles/instances.h"
-#include "attention/wgmma/launch.h"
-#include "attention/wgmma/wide.h"
+#include "attention/tiles/problem.h"
 #include "device/integer.h"
 #include "device/numeric.cuh"
 #include "programs/attention_reference.h"
@@ -43,14 +41,13 @@ inline double set_scale(Arguments& a, double scale, double softcap) {
 }
 inline double capped(double score, double softcap) { return softcap == 0 ? score : softcap * std::tanh(score / softcap); }
 
-/// A call of the case's sizes: two batch dims, outer and inner.
-Arguments sizes_of(const auto& c, DType dtype) {
+/// A call with two batch dims, outer and inner.
+inline Arguments sizes_of(DType dtype, int outer, int inner, int group, std::int64_t sq, std::int64_t sk, int d, int dv) {
   Arguments a;
   a.dtype = dtype;
   a.batch_dims = 2;
-  a.batch_sizes[0] = static_cast<unsigned>(c.outer), a.batch_sizes[1] = static_cast<unsigned>(c.inner);
-  a.batches = static_cast<unsigned>(c.outer * c.inner);
-  a.group = c.group, a.sq = c.sq, a.sk = c.sk, a.d = c.d, a.dv = c.dv;
+  a.batch_sizes[0] = outer, a.batch_sizes[1] = inner, a.batches = outer * inner;
+  a.group = group, a.sq = sq, a.sk = sk, a.d = d, a.dv = dv;
   return a;
 }
 
@@ -157,27 +154,5 @@ void check_last_batch(const auto& c, const Arguments& a, const Buffer<T>& output
               std::memcmp(lse_alone.data(), lse.data() + before, lse_alone.size() * sizeof(float)) == 0,
           "equal bits of the last batch alone");
 }
-
-// Launches that no case of a program makes, which does not link them: the host code of a family refers to all of its kernels.
-#define NOT_LINKED(function, ...) \
-  [[gnu::weak]] void function(__VA_ARGS__) { std::abort(); }
-NOT_LINKED(launch_sequence_list, const WithSequences<TileArguments>&, SequenceItem*, cudaStream_t)
-NOT_LINKED(launch_merge, DType, const TileArguments&, std::int64_t, cudaStream_t)
-NOT_LINKED(launch_merge, DType, const WithSequences<TileArguments>&, std::int64_t, cudaStream_t)
-NOT_LINKED(launch_wide, DType, bool, const TileArguments&, int, cudaStream_t)
-NOT_LINKED(launch_wide, DType, bool, const WithSequences<TileArguments>&, int, cudaStream_t)
-template <>
-NOT_LINKED(launch_simt_tile<true>, const SimtPlan&, const SimtArguments&, cudaStream_t)
-#define NOT_LINKED_BY_DTYPE(function, ...) \
-  template <>                              \
-  NOT_LINKED(function<half>, __VA_ARGS__)  \
-  template <>                              \
-  NOT_LINKED(function<bf16>, __VA_ARGS__)
-NOT_LINKED_BY_DTYPE(launch_mma, bool, int, bool, const MmaArguments&, unsigned, cudaStream_t);
-NOT_LINKED_BY_DTYPE(launch_mma_sequences, bool, int, const WithSequences<MmaArguments>&, unsigned, cudaStream_t);
-NOT_LINKED_BY_DTYPE(launch_wgmma, int, Masking, const TileArguments&, int, cudaStream_t);
-NOT_LINKED_BY_DTYPE(launch_wgmma_sequences, int, const WithSequences<TileArguments>&, int, cudaStream_t);
-#undef NOT_LINKED_BY_DTYPE
-#undef NOT_LINKED
 
 }  // namespace xgemm::attention

@@ -56,7 +56,7 @@ void check(const SplitCase& c) {
   const std::int64_t rows = std::int64_t{c.outer} * all_heads * c.sq;
   Buffer<float> output(rows * c.dv, NAN), lse(rows, NAN);
 
-  Arguments a = sizes_of(c, DType::f32);
+  Arguments a = sizes_of(DType::f32, c.outer, c.inner, c.group, c.sq, c.sk, c.d, c.dv);
   a.scale = 1.1 / std::sqrt(c.d);
   a.first = -c.sq, a.last = c.causal != 0 ? c.shift + 1 : c.sk;
   set_operands(a, c, query, key, value);

@@ -78,7 +78,7 @@ void check(const Case& of_input) {
   Buffer<T> output(rows * c.dv, static_cast<T>(NAN));
   Buffer<float> lse(rows, NAN);
 
-  Arguments a = sizes_of(c, kHalf ? DType::f16 : DType::bf16);
+  Arguments a = sizes_of(kHalf ? DType::f16 : DType::bf16, c.outer, c.inner, c.group, c.sq, c.sk, c.d, c.dv);
   const double scale = set_scale(a, 1.7 / std::sqrt(c.d), c.softcap);
   a.first = c.first, a.last = c.last;
   const Buffer<T> own_sinks = random_numbers<T>(std::int64_t{c.outer} * all_heads, c.seed + 4);
@@ -118,7 +118,7 @@ void check(const Case& of_input) {
     Buffer<unsigned char> counters(plan->counter_bytes(), 0), memory(plan->memory_bytes(), 0xff);
     emulation::launch_options() = {.seed = seed, .concurrent_ctas = 3};
     require(launch(*plan, arguments, counters.data(), memory.data()), "launch");
-    for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "zero counter afterwards");
+    require_zeros(counters);
     return *plan;
   };
   Arguments large = a;

@@ -8,11 +8,9 @@ using namespace xgemm::matmul;
 
 namespace {
 
-constexpr DeviceProperties kGpu{.major = 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
-
 /// `share` segments per CTA, or k-blocks of a problem that is not batch-invariant.
 void launch(const Problem& p, std::string_view tile, std::int64_t share, std::uint64_t seed) {
-  auto plan = offer_fp64({p, kGpu, tile});
+  auto plan = offer_fp64({p, hopper(4), tile});
   require(plan.has_value(), "plan");
   const std::int64_t of_cta = std::min(plan->blocks, share * (p.batch_invariant ? plan->segment : 1));
   if (!p.batch_invariant) plan->segment = of_cta;

@@ -24,8 +24,8 @@ struct Problem {
 std::map<std::string, int> ran;
 
 Plan plan_of(const Problem& p, const void* in, DType from, DType to) {
-  const DeviceProperties gpu{
-      .major = p.early_gpu ? 8 : 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
+  DeviceProperties gpu = hopper(4);
+  if (p.early_gpu) gpu.major = 8;
   const std::int64_t inner = p.two_strides ? 2 : 1, sizes[] = {p.outer / inner, inner, p.length, p.columns},
                      strides[] = {p.offset(inner), p.offset(1), p.columns, 1};
   return make_plan("test", p.log, {in, from, sizes, strides}, 2, to, gpu, p.batch_invariant);
