@@ -41,19 +41,19 @@ inline double set_scale(Arguments& a, double scale, double softcap) {
 }
 inline double capped(double score, double softcap) { return softcap == 0 ? score : softcap * std::tanh(score / softcap); }
 
-/// A call with two batch dims, outer and inner.
-inline Arguments sizes_of(DType dtype, int outer, int inner, int group, std::int64_t sq, std::int64_t sk, int d, int dv) {
+/// A call of the case's sizes: two batch dims, outer and inner.
+inline Arguments sizes_of(const Case& c, DType dtype) {
   Arguments a;
   a.dtype = dtype;
   a.batch_dims = 2;
-  a.batch_sizes[0] = outer, a.batch_sizes[1] = inner, a.batches = outer * inner;
-  a.group = group, a.sq = sq, a.sk = sk, a.d = d, a.dv = dv;
+  a.batch_sizes[0] = c.outer, a.batch_sizes[1] = c.inner, a.batches = c.outer * c.inner;
+  a.group = c.group, a.sq = c.sq, a.sk = c.sk, a.d = c.d, a.dv = c.dv, a.first = c.first, a.last = c.last;
   return a;
 }
 
 /// Dense query, key and value in the case's layout.
 template <class T>
-void set_operands(Arguments& a, const auto& c, const Buffer<T>& query, const Buffer<T>& key, const Buffer<T>& value) {
+void set_operands(Arguments& a, const Case& c, const Buffer<T>& query, const Buffer<T>& key, const Buffer<T>& value) {
   const auto operand = [&](const Buffer<T>& x, int heads, int length, int columns, int group) {
     Operand o{.data = x.data(), .column = 1};
     const std::int64_t head = c.bshd ? columns : std::int64_t{length} * columns;
@@ -66,12 +66,27 @@ void set_operands(Arguments& a, const auto& c, const Buffer<T>& query, const Buf
   a.key = operand(key, c.inner, c.sk, c.d, 1), a.value = operand(value, c.inner, c.sk, c.dv, 1);
 }
 
+/// Row sk / 2 of the last head of keys or values.
+template <class T>
+T* special_row(const Case& c, const Buffer<T>& x, const Operand& o) {
+  return x.data() + (c.outer - 1) * o.batch[0] + (c.inner - 1) * o.batch[1] + c.sk / 2 * o.row;
+}
+
+/// special 1: a NaN in that key, 2: its scores are +inf.
+template <class T>
+void poison_key(const Case& c, const Arguments& a, const Buffer<T>& query, const Buffer<T>& key) {
+  T* const special = special_row(c, key, a.key);
+  if (c.special == 1) special[1] = static_cast<T>(NAN);
+  if (c.special != 2) return;
+  for (int x = 0; x < c.d; ++x) special[x] = static_cast<T>(x == 1 ? INFINITY : 0.f);
+  for (std::size_t i = 0; i < query.size(); ++i) query[i] = static_cast<T>(std::abs(static_cast<float>(query[i])) + 0.01f);
+}
+
 /// A random mask (outer or 1, heads or 1, rows or 1, sk). With bshd, rows are before heads in memory; NaN between the rows.
 template <class T>
 class RandomMask {
  public:
   /// `lowest`: an additive mask's value in every third row.
-  template <class Case>
   RandomMask(const Case& c, std::optional<double> lowest)
       : sk_(c.sk),
         heads_(c.heads ? c.inner * c.group : 1),
@@ -106,7 +121,6 @@ class RandomMask {
   }
 
   /// Makes it the call's mask.
-  template <class Case>
   void set(Arguments& a, const Case& c) const {
     if (c.mask == 0) return;
     const DType dtypes[] = {DType::boolean, a.dtype, DType::f32};
@@ -142,7 +156,7 @@ inline Arguments last_batch(Arguments a) {
 /// Runs the last outer batch alone, with another seed and number of SMs: the same bits, unless keys are split, which depends on
 /// the batch. `run` returns the number of splits; `splits`: that of the whole call, which gave output and lse.
 template <class T>
-void check_last_batch(const auto& c, const Arguments& a, const Buffer<T>& output, const Buffer<float>& lse, std::int64_t splits,
+void check_last_batch(const Case& c, const Arguments& a, const Buffer<T>& output, const Buffer<float>& lse, std::int64_t splits,
                       const auto& run) {
   const std::size_t before = lse.size() / c.outer * (c.outer - 1), row = c.dv;
   Buffer<T> output_alone((lse.size() - before) * row, static_cast<T>(NAN));

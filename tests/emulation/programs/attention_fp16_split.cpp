@@ -1,14 +1,13 @@
 // csrc/attention/fp16_split, and the kernel on CUDA cores for the heads that it leaves, against attention in double. Each line
 // of the standard input is a case:
-//   seed sm_count outer inner group sq sk d dv bshd causal shift mask heads rows data special parts portable
-// bshd: positions before heads in memory. mask: 0 none, 1 boolean, 2 additive; heads, rows: does it differ by query head, by
-// position? data: 0 normal, 1 peaked (queries and keys 3 times larger), 2 large scores (keys near 2, queries near 1), 3 values
-// in [0, 1), 4 numbers of 2^-13 .. 2^13, 5 one key in eight, values and all, 2^14 times larger, 6 equal weights, 7 tiny and
-// large rows. special, in the last key head: 1 a NaN key, 2 a score of +inf, 3 a value of Inf, 4 a column of values that is
-// 2^40 at one key, 5 an additive mask of the lowest number in every third row. parts: per number, 2 or 1. portable: by mma.sync.
-// Prints the tile, the number of heads left to CUDA cores and the Frobenius error relative to that of plain fp32 arithmetic; with
-// one part, on operands and weights rounded to TF32. The last outer batch alone, with another seed and number of SMs, must give
-// the same bits.
+//   the fields of attention_wgmma.cpp, data parts portable
+// mask 2: additive. data: 0 normal, 1 peaked (queries and keys 3 times larger), 2 large scores (keys near 2, queries near 1), 3
+// values in [0, 1), 4 numbers of 2^-13 .. 2^13, 5 one key in eight, values and all, 2^14 times larger, 6 equal weights, 7 tiny
+// and large rows. special: 1 and 2 as there; in the last key head, 3 a value of Inf, 4 a column of values that is 2^40 at one
+// key; 5 an additive mask of the lowest number in every third row. parts: per number, 2 or 1. portable: by mma.sync. Prints the
+// tile, the number of heads left to CUDA cores and the Frobenius error relative to that of plain fp32 arithmetic; with one part,
+// on operands and weights rounded to TF32. The last outer batch alone, with another seed and number of SMs, must give the same
+// bits.
 #include "attention/fp16_split/launch.h"
 #include "programs/attention_case.h"
 
@@ -17,13 +16,10 @@ using namespace xgemm::attention;
 
 namespace {
 
-struct SplitCase {
-  std::uint64_t seed;
-  int sm_count, outer, inner, group, sq, sk, d, dv, bshd, causal, shift, mask, heads, rows, data, special, parts, portable;
-  static constexpr int aligned = 0, shared = 0;  // of the mask
+struct SplitCase : Case {
+  int data, parts, portable;
   friend std::istream& operator>>(std::istream& in, SplitCase& c) {
-    return in >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >> c.causal >>
-           c.shift >> c.mask >> c.heads >> c.rows >> c.data >> c.special >> c.parts >> c.portable;
+    return in >> static_cast<Case&>(c) >> c.data >> c.parts >> c.portable;
   }
 };
 
@@ -56,23 +52,14 @@ void check(const SplitCase& c) {
   const std::int64_t rows = std::int64_t{c.outer} * all_heads * c.sq;
   Buffer<float> output(rows * c.dv, NAN), lse(rows, NAN);
 
-  Arguments a = sizes_of(DType::f32, c.outer, c.inner, c.group, c.sq, c.sk, c.d, c.dv);
+  Arguments a = sizes_of(c, DType::f32);
   a.scale = 1.1 / std::sqrt(c.d);
-  a.first = -c.sq, a.last = c.causal != 0 ? c.shift + 1 : c.sk;
   set_operands(a, c, query, key, value);
   a.output = output.data(), a.lse = lse.data();
 
-  // Key sk / 2 of the last key head.
-  const auto special = [&](const Buffer<float>& x, const Operand& o) {
-    return x.data() + (c.outer - 1) * o.batch[0] + (c.inner - 1) * o.batch[1] + c.sk / 2 * o.row;
-  };
-  if (c.special == 1) special(key, a.key)[1] = NAN;
-  if (c.special == 2) {
-    for (int x = 0; x < c.d; ++x) special(key, a.key)[x] = x == 1 ? INFINITY : 0.f;
-    for (std::size_t i = 0; i < query.size(); ++i) query[i] = std::abs(query[i]) + 0.01f;
-  }
-  if (c.special == 3) special(value, a.value)[1] = INFINITY;
-  if (c.special == 4) special(value, a.value)[1] = 0x1p40f;
+  poison_key(c, a, query, key);
+  if (c.special == 3) special_row(c, value, a.value)[1] = INFINITY;
+  if (c.special == 4) special_row(c, value, a.value)[1] = 0x1p40f;
 
   std::optional<double> lowest;
   if (c.special == 5) lowest = std::numeric_limits<float>::lowest();
@@ -121,7 +108,7 @@ void check(const SplitCase& c) {
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group;
     const bool last_head = o == c.outer - 1 && kv == c.inner - 1;
-    const std::int64_t end = c.causal ? std::clamp<std::int64_t>(i + c.shift + 1, 0, c.sk) : c.sk,
+    const std::int64_t end = std::clamp<std::int64_t>(i + c.last, 0, c.sk),
                        q = o * a.query.batch[0] + head * a.query.group + i * a.query.row,
                        k = o * a.key.batch[0] + kv * a.key.batch[1], v = o * a.value.batch[0] + kv * a.value.batch[1];
     double magnitude = 0;  // of products in a score

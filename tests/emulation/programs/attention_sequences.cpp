@@ -131,8 +131,14 @@ Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, co
   Outputs r{Buffer<T>(rows * c.dv, static_cast<T>(NAN)), Buffer<float>(rows, NAN), ""};
   const Buffer<int> q_offsets = buffer_of(x.q_offsets), k_offsets = buffer_of(x.k_offsets), k_lengths = buffer_of(x.k_lengths),
                     table = buffer_of(x.table);
-  Arguments a = sizes_of(std::is_same_v<T, float> ? DType::f32 : DType::f16, c.packed > 0 ? 1 : c.sequences, c.key_heads, c.group,
-                         x.q_rows, c.packed == 2 ? x.k_rows : c.page_rows, c.d, c.dv);
+  Arguments a = sizes_of({.outer = c.packed > 0 ? 1 : c.sequences,
+                          .inner = c.key_heads,
+                          .group = c.group,
+                          .sq = x.q_rows,
+                          .sk = c.packed == 2 ? x.k_rows : c.page_rows,
+                          .d = c.d,
+                          .dv = c.dv},
+                         std::is_same_v<T, float> ? DType::f32 : DType::f16);
   set_scale(a, 1.7 / std::sqrt(c.d), c.softcap);
   a.last = a.sk;
   const auto operand = [&](const Buffer<T>& data, int row_heads, int columns, int length, int group) {

@@ -78,9 +78,8 @@ void check(const Case& of_input) {
   Buffer<T> output(rows * c.dv, static_cast<T>(NAN));
   Buffer<float> lse(rows, NAN);
 
-  Arguments a = sizes_of(kHalf ? DType::f16 : DType::bf16, c.outer, c.inner, c.group, c.sq, c.sk, c.d, c.dv);
+  Arguments a = sizes_of(c, kHalf ? DType::f16 : DType::bf16);
   const double scale = set_scale(a, 1.7 / std::sqrt(c.d), c.softcap);
-  a.first = c.first, a.last = c.last;
   const Buffer<T> own_sinks = random_numbers<T>(std::int64_t{c.outer} * all_heads, c.seed + 4);
   Buffer<float> sinks(own_sinks.size());
   for (std::size_t i = 0; i < sinks.size(); ++i)  // of sizes from far below the scores to far above
@@ -96,14 +95,7 @@ void check(const Case& of_input) {
 #endif
   a.output = output.data(), a.lse = lse.data();
 
-  // Key sk / 2 of the last key head.
-  T* const special_key = key.data() + (c.outer - 1) * a.key.batch[0] + (c.inner - 1) * a.key.batch[1] + c.sk / 2 * a.key.row;
-  if (c.special == 1) special_key[1] = static_cast<T>(NAN);
-  if (c.special == 2) {
-    for (int x = 0; x < c.d; ++x) special_key[x] = static_cast<T>(x == 1 ? INFINITY : 0.f);
-    for (std::size_t i = 0; i < query.size(); ++i) query[i] = static_cast<T>(std::abs(static_cast<float>(query[i])) + 0.01f);
-  }
-
+  poison_key(c, a, query, key);
   std::optional<double> lowest;
   if (c.special == 3) lowest = c.mask == 3 ? std::numeric_limits<float>::lowest() : kHalf ? -65504. : -0x1.fep127;
   if (c.special == 4) lowest = c.mask == 2 && kHalf ? -0x1.8p14 : -0x1.8p29;
