@@ -142,11 +142,10 @@ void store_async(std::uint32_t to, const void* value, int bytes, std::uint32_t b
 // Tensor cores.
 enum class MmaType { f16, bf16, tf32 };
 template <class T>
-inline constexpr MmaType kMmaType = MmaType::tf32;
-template <>
-inline constexpr MmaType kMmaType<__half> = MmaType::f16;
-template <>
-inline constexpr MmaType kMmaType<__nv_bfloat16> = MmaType::bf16;
+  requires(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, float>)
+inline constexpr MmaType kMmaType = std::is_same_v<T, __half>  ? MmaType::f16
+                                    : std::is_same_v<T, float> ? MmaType::tf32
+                                                               : MmaType::bf16;
 struct WgmmaShape {
   MmaType type;
   int n;

@@ -1,4 +1,5 @@
 // mma.sync, ldmatrix and stmatrix of a warp.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -11,46 +12,39 @@ namespace emulation {
 namespace {
 
 struct Matrices {
-  std::uint32_t* loaded;
-  const std::uint32_t* stored;
+  std::uint32_t* registers;
   std::uint32_t address;
   Where where;
 };
 
-template <class F>
-void each_element(Arguments32 lanes, const F& f) {
-  for (int lane = 0; lane < 32; ++lane)
-    if (!lanes[lane]) fail("ldmatrix or stmatrix of a warp some of whose lanes have exited");
-  for (int i = 0; i < 4; ++i)
-    for (int row = 0; row < 8; ++row) {
-      const Matrices& at = *static_cast<const Matrices*>(lanes[8 * i + row]);
-      auto* const line = static_cast<unsigned char*>(shared_pointer(at.address, 16, 16, at.where));
-      for (int column = 0; column < 8; ++column) f(i, row, column, line + 2 * column);
-    }
+/// ldmatrix or stmatrix: lane 8 i + row has the address of a row of matrix i.
+template <bool kLoad, bool kTransposed>
+void transfer(std::uint32_t* registers, std::uint32_t address, Where where) {
+  Matrices mine{registers, address, where};
+  const auto all = [](Arguments32 lanes) {
+    if (std::count(lanes, lanes + 32, nullptr)) fail("ldmatrix or stmatrix of a warp some of whose lanes have exited");
+    for (int i = 0; i < 4; ++i)
+      for (int row = 0; row < 8; ++row) {
+        const Matrices& at = *static_cast<const Matrices*>(lanes[8 * i + row]);
+        auto* const elements = static_cast<std::uint16_t*>(shared_pointer(at.address, 16, 16, at.where));
+        for (int column = 0; column < 8; ++column) {
+          const int r = kTransposed ? column : row, c = kTransposed ? row : column;
+          std::uint32_t* const word = static_cast<const Matrices*>(lanes[4 * r + c / 2])->registers + i;
+          std::uint16_t& half = reinterpret_cast<std::uint16_t*>(word)[c % 2];
+          (kLoad ? half : elements[column]) = kLoad ? elements[column] : half;
+        }
+      }
+  };
+  warp_collective(~0u, &mine, all, kLoad ? "ldmatrix" : "stmatrix", where);
 }
-
 template <bool kTransposed>
-void load_lanes(Arguments32 lanes) {
-  each_element(lanes, [&](int i, int row, int column, unsigned char* element) {
-    const int r = kTransposed ? column : row, c = kTransposed ? row : column;
-    std::uint32_t* const to = static_cast<Matrices*>(lanes[4 * r + c / 2])->loaded + i;
-    std::memcpy(reinterpret_cast<unsigned char*>(to) + c % 2 * 2, element, 2);
-  });
-}
-
-template <bool kTransposed>
-void store_lanes(Arguments32 lanes) {
-  each_element(lanes, [&](int i, int row, int column, unsigned char* element) {
-    const int r = kTransposed ? column : row, c = kTransposed ? row : column;
-    const std::uint32_t* const from = static_cast<const Matrices*>(lanes[4 * r + c / 2])->stored + i;
-    std::memcpy(element, reinterpret_cast<const unsigned char*>(from) + c % 2 * 2, 2);
-  });
-}
-
-void load(std::uint32_t* registers, std::uint32_t address, void (*compute)(Arguments32), Where where) {
-  Matrices mine{registers, nullptr, address, where};
+void load(std::uint32_t* registers, std::uint32_t address, Where where) {
   plain_read(shared_pointer(address, 16, 16, where), 16);
-  warp_collective(~0u, &mine, compute, "ldmatrix", where);
+  transfer<true, kTransposed>(registers, address, where);
+}
+template <bool kTransposed>
+void store(const std::uint32_t* registers, std::uint32_t address, Where where) {
+  transfer<false, kTransposed>(const_cast<std::uint32_t*>(registers), address, where);
 }
 
 struct Product {
@@ -124,19 +118,15 @@ namespace xgemm::ptx {
 
 using namespace emulation;
 
-void ldmatrix(std::uint32_t (&r)[4], std::uint32_t address, Where where) { load(r, address, load_lanes<false>, where); }
-void ldmatrix_transposed(std::uint32_t (&r)[4], std::uint32_t address, Where where) { load(r, address, load_lanes<true>, where); }
-void ldmatrix(std::uint32_t (&r)[4], const void* row, Where where) { ldmatrix(r, shared_address_of(row, where), where); }
+void ldmatrix(std::uint32_t (&r)[4], std::uint32_t address, Where where) { load<false>(r, address, where); }
+void ldmatrix_transposed(std::uint32_t (&r)[4], std::uint32_t address, Where where) { load<true>(r, address, where); }
+void ldmatrix(std::uint32_t (&r)[4], const void* row, Where where) { load<false>(r, shared_address_of(row, where), where); }
 void ldmatrix_transposed(std::uint32_t (&r)[4], const void* row, Where where) {
-  ldmatrix_transposed(r, shared_address_of(row, where), where);
+  load<true>(r, shared_address_of(row, where), where);
 }
-void store_matrices(std::uint32_t address, const std::uint32_t (&r)[4], Where where) {
-  Matrices mine{nullptr, r, address, where};
-  warp_collective(~0u, &mine, store_lanes<false>, "stmatrix", where);
-}
+void store_matrices(std::uint32_t address, const std::uint32_t (&r)[4], Where where) { store<false>(r, address, where); }
 void store_matrices_transposed(std::uint32_t address, const std::uint32_t (&r)[4], Where where) {
-  Matrices mine{nullptr, r, address, where};
-  warp_collective(~0u, &mine, store_lanes<true>, "stmatrix", where);
+  store<true>(r, address, where);
 }
 void mma_m16n8k16(double (&d)[4], const double (&a)[2][4], const double (&b)[4], Where where) {
   ProductF64 mine{d, *a, b};

@@ -41,6 +41,7 @@ struct Wgmma {
   template <int kCount>
   static void mma(float (&d)[kCount], std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate,
                   Where where = Where::current()) {
+    static_assert(kCount % 4 == 0 && kCount <= 128);
     emulation::wgmma({emulation::kMmaType<Element>, 2 * kCount, kKMajorA, kKMajorB}, d, nullptr, desc_a, desc_b, accumulate,
                      where);
   }
@@ -51,6 +52,7 @@ struct WgmmaRegisters {
   template <int kCount>
   static void mma(float (&d)[kCount], const std::uint32_t (&a)[4], std::uint64_t desc_b, bool accumulate,
                   Where where = Where::current()) {
+    static_assert(kCount % 4 == 0 && kCount <= 128);
     emulation::wgmma({emulation::kMmaType<Element>, 2 * kCount, true, kKMajorB}, d, a, 0, desc_b, accumulate, where);
   }
 };
