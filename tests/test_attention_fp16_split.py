@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import attention_cases
 import pytest
 import torch
 from attention_cases import Attend, attend_fixture, choose
@@ -26,26 +27,13 @@ NAN_KEY, INF_SCORE, INF_VALUE, WIDE_COLUMN, LOWEST_MASK = range(1, 6)
 
 
 @dataclass
-class Case:
+class Case(attention_cases.Case):
     """A line that programs/attention_fp16_split.cpp reads."""
 
-    seed: int = 0
     sm_count: int = 3
-    outer: int = 1
-    inner: int = 1
-    group: int = 1
     sq: int = 130
     sk: int = 300
-    d: int = 64
-    dv: int = 64
-    bshd: int = 0
-    causal: int = 0
-    shift: int = 0
-    mask: int = 0
-    heads: int = 0
-    rows: int = 0
     data: int = NORMAL
-    special: int = 0
     parts: int = 2
     portable: int = 0
 
@@ -96,10 +84,10 @@ def test_one_part_is_as_accurate_as_tf32(attend: Callable[[list[Case]], list[Ser
 def test_every_instantiation_of_one_part(attend: Callable[[list[Case]], list[Served]]) -> None:
     sizes = itertools.product(((64, 40), (100, 128), (256, 133)), (0, 1, 2))
     cases = [
-        Case(seed, 3, 1, 2, 2, 130, 150, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed % 2, parts=1)
+        Case(seed, 3, 1, 2, 2, 130, 150, d, dv, seed % 2, mask=mask, heads=seed // 2 % 2, rows=seed % 2, parts=1)
         for seed, ((d, dv), mask) in enumerate(sizes)
     ]
-    cases.append(Case(sm_count=132, sq=70, sk=4200, dv=50, causal=1, shift=4130, parts=1))
+    cases.append(Case(sm_count=132, sq=70, sk=4200, dv=50, last=4131, parts=1))
     served = attend(cases)
     assert [s.tile for s in served] == [3, 3, 4, 5, 5, 5, 6, 6, 6, 3] and served[-1].splits > 1
     assert not any(s.failed for s in served)
@@ -110,7 +98,7 @@ def test_every_instantiation(attend: Callable[[list[Case]], list[Served]]) -> No
     sizes = [(d, d, sq, sk, mask) for (d, sq, sk), mask in itertools.product(full, (0, 1, 2))]
     sizes += [(17, 33, 65, 300, 0), (40, 72, 130, 150, 1), (200, 133, 65, 300, 2)]
     cases = [
-        Case(seed, 3, 1, 1 + seed % 2, 2, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
+        Case(seed, 3, 1, 1 + seed % 2, 2, sq, sk, d, dv, seed % 2, mask=mask, heads=seed // 2 % 2, rows=seed // 4 % 2)
         for seed, (d, dv, sq, sk, mask) in enumerate(sizes)
     ]
     served = attend([*cases, Case(mask=2, rows=1, special=LOWEST_MASK), Case(sq=70, sk=1)])
@@ -129,18 +117,18 @@ def test_random_cases(attend: Callable[[list[Case]], list[Served]]) -> None:
         of_mask = {"heads": [0, 1], "rows": [0, 1]} if mask else {"special": [0, NAN_KEY, INF_VALUE]}
         chosen = choose(
             draw, **of_mask, sm_count=[1, 2, 5, 132], outer=[1, 2], inner=[1, 2, 3], group=[1, 2, 3, 4],
-            dv=[d, d, 64, 128], bshd=[0, 1], shift=[0, sk - sq] if causal else [0], parts=[2, 2, 1],
+            dv=[d, d, 64, 128], bshd=[0, 1], last=[1, sk - sq + 1] if causal else [1 << 20], parts=[2, 2, 1],
             data=[NORMAL, NORMAL, PEAKED, POSITIVE],
         )  # fmt: skip
         if max(d, chosen["dv"]) <= 128 and chosen["parts"] == 2:
             chosen["portable"] = draw.choice([0, 1])
-        cases.append(Case(draw.randrange(1000), sq=sq, sk=sk, d=d, causal=causal, mask=mask, **chosen))
+        cases.append(Case(draw.randrange(1000), sq=sq, sk=sk, d=d, mask=mask, **chosen))
     attend(cases)
 
 
 def test_keys_in_splits(attend: Callable[[list[Case]], list[Served]]) -> None:
     cases = [
-        Case(seed=5, sm_count=132, group=2, sq=40, sk=4200, bshd=1, causal=1, shift=4160),
+        Case(seed=5, sm_count=132, group=2, sq=40, sk=4200, bshd=1, last=4161),
         Case(seed=6, sm_count=132, sq=140, sk=4200, d=128, dv=100, mask=2, rows=1),
     ]
     assert all(served.splits > 1 for served in attend(cases))
@@ -150,11 +138,25 @@ def test_by_mma_sync(attend: Callable[[list[Case]], list[Served]]) -> None:
     """Every instantiation, splits, a tile's edges, and the heads that are left to CUDA cores."""
     sizes = [(64, 64, 70, 150), (17, 33, 65, 130), (128, 128, 65, 200), (100, 72, 70, 150)]
     cases = [
-        Case(seed, 3, 1 + seed % 2, 1, 1 + seed % 3, sq, sk, d, dv, seed % 2, 0, 0, mask, seed // 2 % 2, seed // 4 % 2)
+        Case(
+            seed,
+            3,
+            1 + seed % 2,
+            1,
+            1 + seed % 3,
+            sq,
+            sk,
+            d,
+            dv,
+            seed % 2,
+            mask=mask,
+            heads=seed // 2 % 2,
+            rows=seed // 4 % 2,
+        )
         for seed, ((d, dv, sq, sk), mask) in enumerate(itertools.product(sizes, (0, 1, 2)))
     ]
-    cases += [Case(seed=d, d=d, dv=d, sq=191, sk=257, causal=1, shift=66, group=2) for d in (64, 128)]
-    cases.append(Case(d=128, dv=128, sq=250, sk=186, causal=1, shift=-64))  # a tile of rows without a key
+    cases += [Case(seed=d, d=d, dv=d, sq=191, sk=257, last=67, group=2) for d in (64, 128)]
+    cases.append(Case(d=128, dv=128, sq=250, sk=186, last=-63))  # a tile of rows without a key
     cases += [Case(mask=2, rows=1, special=LOWEST_MASK), Case(sq=70, sk=1), Case(sq=70, sk=1200, d=128, sm_count=132)]
     cases += [Case(seed=s, outer=2, group=2, sq=70, bshd=1, special=s) for s in (NAN_KEY, INF_SCORE, INF_VALUE)]
     served = attend([dataclasses.replace(case, portable=1) for case in cases])

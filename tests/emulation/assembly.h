@@ -52,8 +52,8 @@ inline void load_acquire(unsigned& to, const unsigned* from) {
 inline void nothing(...) {}
 /// A kernel that calls this needs a line in translate.py.
 template <class... Any>
-[[noreturn]] void unknown(const char* text, Where where = Where::current()) {
-  fail(std::string("inline PTX that the emulator does not know: ") + text, where);
+[[noreturn]] void unknown(const char* statement, Where where = Where::current()) {
+  fail(text("inline PTX that the emulator does not know: ", statement), where);
 }
 
 }  // namespace emulation::assembly

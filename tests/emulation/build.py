@@ -1,6 +1,6 @@
 """Compiles a program that runs CUDA kernels in the emulator (emulation.h).
 
-    python tests/emulation/build.py program.cpp -o program [more.cpp ...] [-D NAME=VALUE]
+    python tests/emulation/build.py program.cpp -o program [more.cpp ...]
     python tests/emulation/build.py mine.cu -o mine.so --exercise
 
 The program includes "emulation.h" and csrc's headers as csrc's own files do. csrc/device/tensor_map.cpp is linked.
@@ -36,6 +36,9 @@ FLAGS = [
 SEES_ALIGNMENT = ["-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]
 # Makes g++ call reads.cpp's functions for each memory access; the sanitizer's library is not linked.
 SEES_READS = ["-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0"]
+LIBRARY = ["-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs"]
+# The host code of a family refers to all of its kernels; a program need not link those that it does not launch.
+PROGRAM = ["-no-pie", "-Wl,--unresolved-symbols=ignore-all"]
 # Included before everything else, precompiled.
 FIRST = """#include <functional>
 #include <iostream>
@@ -109,9 +112,7 @@ def _compile(out: Path, command: list[str], *precompiled: Path) -> Path:
     return out
 
 
-def build(
-    sources: list[Path], out: Path, folder: Path, defines: list[str] = (), reads: bool = False, exercise: bool = False
-) -> Path:
+def build(sources: list[Path], out: Path, folder: Path, reads: bool = False, exercise: bool = False) -> Path:
     """Compiles and links `sources`; `folder` is a cache for later builds. `exercise`: into a library (exercise.h).
 
     `reads`: reads.cpp sees plain loads, which is slow: not those of the first of several sources, the program, which
@@ -130,7 +131,7 @@ def build(
         variant.mkdir(exist_ok=True)
         return variant
 
-    def objects(parts: list[Path], more: list[str]) -> list[Path]:
+    def objects(parts: list[Path], more: list[str] = ()) -> list[Path]:
         command = [*compiler, *FLAGS, *SEES_ALIGNMENT, *includes, *more]
         variant = folder_of(command)
         with _locked(variant / "first"):
@@ -148,14 +149,12 @@ def build(
             _write(variant / "emulator.cpp", "".join(f'#include "{path}"\n' for path in whole))
         return _compile(variant / "emulator.o", [*command, str(variant / "emulator.cpp")])
 
-    more = [f"-D{d}" for d in defines]
     program = places[:1] if reads and len(places) > 1 else []
-    kernels = objects(places[len(program) :], [*more, *(SEES_READS if reads else ())])
-    # The program last: it has weak definitions of launches, too, for programs that do not link them.
-    linked = [*reversed(kernels), *objects(program, more), emulator()]
+    kernels = objects(places[len(program) :], SEES_READS if reads else ())
+    linked = [*kernels, *objects(program), emulator()]
     with _locked(out):
         new = out.with_name(f"{out.name}.new")
-        link = ["g++", *(["-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs"] if exercise else [])]
+        link = ["g++", *(LIBRARY if exercise else PROGRAM)]
         done = subprocess.run([*link, "-o", str(new), *map(str, linked)], capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
@@ -167,12 +166,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="+", type=Path)
     parser.add_argument("-o", dest="out", type=Path, required=True)
-    parser.add_argument("-D", dest="defines", action="append", default=[])
-    parser.add_argument("--reads", action="store_true")
     parser.add_argument("--exercise", action="store_true")
     arguments = parser.parse_args()
     try:
         folder, out = ROOT / "build" / "emulation", arguments.out.resolve()
-        build(arguments.sources, out, folder, arguments.defines, arguments.reads, arguments.exercise)
+        build(arguments.sources, out, folder, exercise=arguments.exercise)
     except RuntimeError as error:
         sys.exit(str(error))

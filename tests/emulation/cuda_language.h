@@ -125,70 +125,41 @@ EMULATED_ATOMIC(atomicOr, v | x)
 inline void __nanosleep(unsigned) { emulation::yield(true); }
 inline long long clock64() { return emulation::clock_ticks(); }
 
-// Barriers and collectives.
-inline void __syncthreads(emulation::Where where = emulation::Where::current()) { emulation::syncthreads(where); }
-inline int __syncthreads_or(int value, emulation::Where where = emulation::Where::current()) {
-  return emulation::syncthreads_count(value, where) != 0;
-}
-inline void __syncwarp(unsigned mask = 0xffffffffu, emulation::Where where = emulation::Where::current()) {
-  int nothing = 0;
-  emulation::warp_collective(mask, &nothing, [](emulation::Arguments32) {}, "__syncwarp", where);
-}
-
+// Collectives.
 namespace emulation {
 
+/// The values of a warp's lanes that take part in a collective.
 template <class T>
-struct Shuffle {
-  T value, result;
-  int from;  ///< lane; -1: its own value
+struct Lanes {
+  unsigned active = 0;
+  T values[32];
 };
 template <class T>
-void shuffle_lanes(Arguments32 lanes) {
-  for (void* const lane : lanes) {
-    if (!lane) continue;
-    auto& mine = *static_cast<Shuffle<T>*>(lane);
-    if (mine.from < 0)
-      mine.result = mine.value;
-    else if (lanes[mine.from])
-      mine.result = static_cast<const Shuffle<T>*>(lanes[mine.from])->value;
-    else
-      fail("a shuffle from lane " + std::to_string(mine.from) + ", which does not take part");
-  }
+Lanes<T> gather(unsigned mask, T value, const char* name, Where where) {
+  struct Lane {
+    T value;
+    Lanes<T> all;
+  } mine{value};
+  const auto exchange = [](Arguments32 lanes) {
+    Lanes<T> all;
+    for (int i = 0; i < 32; ++i)
+      if (lanes[i]) all.active |= 1u << i, all.values[i] = static_cast<const Lane*>(lanes[i])->value;
+    for (void* const lane : lanes)
+      if (lane) static_cast<Lane*>(lane)->all = all;
+  };
+  warp_collective(mask, &mine, exchange, name, where);
+  return mine.all;
 }
+
 template <class T>
 T shuffle(unsigned mask, T value, int from, bool valid, Where where) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 2);
-  Shuffle<T> mine{value, value, valid ? from : -1};
-  warp_collective(mask, &mine, shuffle_lanes<T>, "__shfl_sync", where);
-  return mine.result;
+  const Lanes<T> lanes = gather(mask, value, "__shfl_sync", where);
+  if (!valid) return value;
+  if (!(lanes.active >> from & 1)) fail(text("a shuffle from lane ", from, ", which does not take part"), where);
+  return lanes.values[from];
 }
 inline int lane_index() {
   return static_cast<int>((self->thread.x + self->block_dim.x * (self->thread.y + self->block_dim.y * self->thread.z)) % 32);
-}
-
-template <class T>
-struct Reduction {
-  T value;
-  unsigned result;
-};
-template <class T, class F>
-unsigned reduce_lanes(unsigned mask, T value, F, const char* name, Where where) {
-  Reduction<T> mine{value, 0};
-  warp_collective(
-      mask, &mine,
-      [](Arguments32 lanes) {
-        bool first = true;
-        unsigned result = 0;
-        for (int i = 0; i < 32; ++i)
-          if (lanes[i]) {
-            const T x = static_cast<const Reduction<T>*>(lanes[i])->value;
-            result = F{}(first, result, x, i), first = false;
-          }
-        for (void* const lane : lanes)
-          if (lane) static_cast<Reduction<T>*>(lane)->result = result;
-      },
-      name, where);
-  return mine.result;
 }
 
 }  // namespace emulation
@@ -214,17 +185,20 @@ T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, emulatio
   return emulation::shuffle(mask, value, lane + static_cast<int>(by), lane % width + static_cast<int>(by) < width, where);
 }
 
-/// A reduction over lanes: r is what those before have given, x the lane's value.
-#define EMULATED_REDUCTION(Result, name, ...)                                                                   \
-  template <class T>                                                                                            \
-  Result name(unsigned mask, T value, emulation::Where where = emulation::Where::current()) {                   \
-    const auto step = [](bool first, unsigned r, T x, int lane) { return static_cast<unsigned>(__VA_ARGS__); }; \
-    return static_cast<Result>(emulation::reduce_lanes(mask, value, step, #name, where));                       \
+/// A reduction over lanes: r is what those before have given, `first` to begin with; x is the lane's value.
+#define EMULATED_REDUCTION(Result, name, first, ...)                                          \
+  template <class T>                                                                          \
+  Result name(unsigned mask, T value, emulation::Where where = emulation::Where::current()) { \
+    const emulation::Lanes<T> lanes = emulation::gather(mask, value, #name, where);           \
+    Result r = first;                                                                         \
+    for (int lane = 0; lane < 32; ++lane)                                                     \
+      if (const T& x = lanes.values[lane]; lanes.active >> lane & 1) r = __VA_ARGS__;         \
+    return r;                                                                                 \
   }
-EMULATED_REDUCTION(unsigned, __ballot_sync, r | (x ? 1u : 0u) << lane)
-EMULATED_REDUCTION(int, __any_sync, r | (x ? 1u : 0u))
-EMULATED_REDUCTION(int, __all_sync, (first ? 1u : r) & (x ? 1u : 0u))
-EMULATED_REDUCTION(T, __reduce_min_sync, first ? x : std::min(static_cast<T>(r), x))
-EMULATED_REDUCTION(T, __reduce_max_sync, first ? x : std::max(static_cast<T>(r), x))
-EMULATED_REDUCTION(T, __reduce_add_sync, r + static_cast<unsigned>(x))
+EMULATED_REDUCTION(unsigned, __ballot_sync, 0, r | (x ? 1u : 0u) << lane)
+EMULATED_REDUCTION(int, __any_sync, 0, r | (x ? 1 : 0))
+EMULATED_REDUCTION(int, __all_sync, 1, r&(x ? 1 : 0))
+EMULATED_REDUCTION(T, __reduce_min_sync, value, std::min(r, x))
+EMULATED_REDUCTION(T, __reduce_max_sync, value, std::max(r, x))
+EMULATED_REDUCTION(T, __reduce_add_sync, 0, r + x)
 #undef EMULATED_REDUCTION

@@ -22,12 +22,16 @@
 //   emulation::launch(kernel, grid, block, shared_bytes, {.seed = 1, .cluster = 2, .concurrent_ctas = 4}, arguments...);
 // and csrc's own host code, whose launches end in emulated versions of device/launch.h, by launch_options() and a plain call.
 #pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <source_location>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -40,6 +44,14 @@ using Where = std::source_location;
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+/// All parts in one string.
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
 
 /// The emulator's schedule. Runs with the same seed are equal.
 struct Options {
@@ -91,10 +103,9 @@ std::uint64_t random_bits();
 long long clock_ticks();
 
 /// Waits for all lanes of `mask` that have not exited; the last one to arrive runs compute(arguments of each lane or null).
-/// Lanes with the same `compute` belong together.
+/// Lanes with the same `compute` and name belong together.
 using Arguments32 = void* const (&)[32];
 void warp_collective(unsigned mask, void* arguments, void (*compute)(Arguments32), const char* name, Where where);
-unsigned live_lanes();  ///< of the running thread's warp
 
 // Shared memory. Addresses are CTA rank << 24 | offset; offsets 0 to 1023 are never valid.
 void* dynamic_shared_memory(std::size_t alignment);
@@ -110,42 +121,31 @@ T& static_shared(std::uint64_t key) {
 std::uint32_t shared_address_of(const void* pointer, Where where);
 /// Fails unless all `bytes` are shared memory of the launch, aligned to `alignment`.
 void* shared_pointer(std::uint32_t address, std::size_t bytes, std::size_t alignment, Where where);
-unsigned cluster_rank();
-unsigned cluster_index();
+template <class T>
+T* shared(std::uint32_t address, Where where) {
+  return static_cast<T*>(shared_pointer(address, sizeof(T), sizeof(T), where));
+}
 
-// Barriers. Addresses from shared_address_of().
-void syncthreads(Where where);
-/// Returns how many threads' `value` is nonzero.
-int syncthreads_count(int value, Where where);
-void named_sync(int id, int threads, bool arrive_only, Where where);
-bool named_or(int id, int threads, bool value, Where where);
-void cluster_arrive(Where where);
-void cluster_wait(Where where);
-void barrier_init(std::uint32_t address, std::uint32_t count, Where where);
-void barrier_arrive(std::uint32_t address, std::int64_t expected_bytes, Where where);
-bool barrier_test(std::uint32_t address, std::uint32_t parity, Where where);
-void barrier_wait(std::uint32_t address, std::uint32_t parity, Where where);
 void registers_changed(int registers);
-
-// Plain reads of shared memory before copies that overwrite it (reads.cpp).
+/// A plain read of shared memory, which a copy may overwrite (reads.cpp).
 void plain_read(const void* from, std::size_t bytes);
-void proxy_fence();
 
-// Asynchronous copies.
+// Asynchronous copies; `to` and `barrier` of store_async are shared addresses.
 void cp_async(void* to, const void* from, int bytes, int count, Where where);
-void cp_async_commit();
 void cp_async_wait(int pending);
-void cp_async_arrive(std::uint32_t barrier, Where where);
-void bulk_load(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier, Where where);
-void bulk_store(void* to, std::uint32_t from, std::uint32_t bytes, Where where);
-void tensor_load(std::uint32_t to, const void* map, std::uint32_t barrier, int rank, const int* at, unsigned ctas, Where where);
-void tensor_store(const void* map, std::uint32_t from, int rank, const int* at, Where where);
-void bulk_commit();
+/// Multicast to the CTAs whose bits are set; 0: to this CTA.
+void tensor_load(void* to, const void* map, const void* barrier, std::initializer_list<int> at, unsigned ctas, Where where);
+void tensor_store(const void* map, const void* from, std::initializer_list<int> at, Where where);
 void bulk_wait_read(int pending);
 void store_async(std::uint32_t to, const void* value, int bytes, std::uint32_t barrier, Where where);
 
-// wgmma.
+// Tensor cores.
 enum class MmaType { f16, bf16, tf32 };
+template <class T>
+  requires(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, float>)
+inline constexpr MmaType kMmaType = std::is_same_v<T, __half>  ? MmaType::f16
+                                    : std::is_same_v<T, float> ? MmaType::tf32
+                                                               : MmaType::bf16;
 struct WgmmaShape {
   MmaType type;
   int n;
@@ -154,23 +154,16 @@ struct WgmmaShape {
 /// Either `a` (four registers) or desc_a.
 void wgmma(const WgmmaShape& shape, float* d, const std::uint32_t* a, std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate,
            Where where);
-void wgmma_fence(Where where);
-void wgmma_commit(Where where);
 void wgmma_wait(int pending, Where where);
-
-// mma.sync, ldmatrix and stmatrix.
-void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transposed, Where where);
-void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool transposed, Where where);
 /// 32 bytes of k: 16 of 16 bits, 8 of tf32.
 void mma_m16n8(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where);
-/// a[h][i]: row lane / 4 + 8 h, k = 4 i + lane % 4; b[i]: column lane / 4. Multiply-adds in the order of k.
-void mma_f64_m16n8k16(double* d, const double (*a)[4], const double* b, Where where);
-/// a: row lane / 4, k = lane % 4; b: column lane / 4; d[i]: row lane / 4, column 2 (lane % 4) + i.
-void mma_f64_m8n8k4(double* d, double a, double b, Where where);
-
 /// A 16- or 32-bit operand's value.
 float operand_value(MmaType type, std::uint32_t bits);
 /// fp32 rounded to tf32.
 std::uint32_t to_tf32(std::uint32_t bits);
 
 }  // namespace emulation
+
+void __syncthreads(emulation::Where where = emulation::Where::current());
+int __syncthreads_or(int value, emulation::Where where = emulation::Where::current());
+void __syncwarp(unsigned mask = 0xffffffffu, emulation::Where where = emulation::Where::current());

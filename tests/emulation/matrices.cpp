@@ -1,47 +1,50 @@
 // mma.sync, ldmatrix and stmatrix of a warp.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "device/ptx/mma.cuh"
+#include "device/ptx/mma_f64.cuh"
+#include "device/ptx/stmatrix.cuh"
 #include "state.h"
 
 namespace emulation {
 namespace {
 
 struct Matrices {
-  std::uint32_t* loaded;
-  const std::uint32_t* stored;
+  std::uint32_t* registers;
   std::uint32_t address;
   Where where;
 };
 
-template <class F>
-void each_element(Arguments32 lanes, const F& f) {
-  for (int lane = 0; lane < 32; ++lane)
-    if (!lanes[lane]) fail("ldmatrix or stmatrix of a warp some of whose lanes have exited");
-  for (int i = 0; i < 4; ++i)
-    for (int row = 0; row < 8; ++row) {
-      const Matrices& at = *static_cast<const Matrices*>(lanes[8 * i + row]);
-      auto* const line = static_cast<unsigned char*>(shared_pointer(at.address, 16, 16, at.where));
-      for (int column = 0; column < 8; ++column) f(i, row, column, line + 2 * column);
-    }
+/// ldmatrix or stmatrix: lane 8 i + row has the address of a row of matrix i.
+template <bool kLoad, bool kTransposed>
+void transfer(std::uint32_t* registers, std::uint32_t address, Where where) {
+  Matrices mine{registers, address, where};
+  const auto all = [](Arguments32 lanes) {
+    if (std::count(lanes, lanes + 32, nullptr)) fail("ldmatrix or stmatrix of a warp some of whose lanes have exited");
+    for (int i = 0; i < 4; ++i)
+      for (int row = 0; row < 8; ++row) {
+        const Matrices& at = *static_cast<const Matrices*>(lanes[8 * i + row]);
+        auto* const elements = static_cast<std::uint16_t*>(shared_pointer(at.address, 16, 16, at.where));
+        for (int column = 0; column < 8; ++column) {
+          const int r = kTransposed ? column : row, c = kTransposed ? row : column;
+          std::uint32_t* const word = static_cast<const Matrices*>(lanes[4 * r + c / 2])->registers + i;
+          std::uint16_t& half = reinterpret_cast<std::uint16_t*>(word)[c % 2];
+          (kLoad ? half : elements[column]) = kLoad ? elements[column] : half;
+        }
+      }
+  };
+  warp_collective(~0u, &mine, all, kLoad ? "ldmatrix" : "stmatrix", where);
 }
-
 template <bool kTransposed>
-void load(Arguments32 lanes) {
-  each_element(lanes, [&](int i, int row, int column, unsigned char* element) {
-    const int r = kTransposed ? column : row, c = kTransposed ? row : column;
-    std::uint32_t* const to = static_cast<Matrices*>(lanes[4 * r + c / 2])->loaded + i;
-    std::memcpy(reinterpret_cast<unsigned char*>(to) + c % 2 * 2, element, 2);
-  });
+void load(std::uint32_t* registers, std::uint32_t address, Where where) {
+  plain_read(shared_pointer(address, 16, 16, where), 16);
+  transfer<true, kTransposed>(registers, address, where);
 }
-
 template <bool kTransposed>
-void store(Arguments32 lanes) {
-  each_element(lanes, [&](int i, int row, int column, unsigned char* element) {
-    const int r = kTransposed ? column : row, c = kTransposed ? row : column;
-    const std::uint32_t* const from = static_cast<const Matrices*>(lanes[4 * r + c / 2])->stored + i;
-    std::memcpy(element, reinterpret_cast<const unsigned char*>(from) + c % 2 * 2, 2);
-  });
+void store(const std::uint32_t* registers, std::uint32_t address, Where where) {
+  transfer<false, kTransposed>(const_cast<std::uint32_t*>(registers), address, where);
 }
 
 struct Product {
@@ -104,26 +107,34 @@ void multiply_f64(Arguments32 lanes) {
 
 }  // namespace
 
-void load_matrices(std::uint32_t* registers, std::uint32_t address, bool transposed, Where where) {
-  Matrices mine{registers, nullptr, address, where};
-  plain_read(shared_pointer(address, 16, 16, where), 16);
-  warp_collective(~0u, &mine, transposed ? load<true> : load<false>, "ldmatrix", where);
-}
-void store_matrices(std::uint32_t address, const std::uint32_t* registers, bool transposed, Where where) {
-  Matrices mine{nullptr, registers, address, where};
-  warp_collective(~0u, &mine, transposed ? store<true> : store<false>, "stmatrix", where);
-}
 void mma_m16n8(MmaType type, float* d, const std::uint32_t* a, std::uint32_t b0, std::uint32_t b1, Where where) {
   Product mine{type, d, a, {b0, b1}};
   warp_collective(~0u, &mine, multiply, "mma", where);
 }
-void mma_f64_m16n8k16(double* d, const double (*a)[4], const double* b, Where where) {
+
+}  // namespace emulation
+
+namespace xgemm::ptx {
+
+using namespace emulation;
+
+void ldmatrix(std::uint32_t (&r)[4], std::uint32_t address, Where where) { load<false>(r, address, where); }
+void ldmatrix_transposed(std::uint32_t (&r)[4], std::uint32_t address, Where where) { load<true>(r, address, where); }
+void ldmatrix(std::uint32_t (&r)[4], const void* row, Where where) { load<false>(r, shared_address_of(row, where), where); }
+void ldmatrix_transposed(std::uint32_t (&r)[4], const void* row, Where where) {
+  load<true>(r, shared_address_of(row, where), where);
+}
+void store_matrices(std::uint32_t address, const std::uint32_t (&r)[4], Where where) { store<false>(r, address, where); }
+void store_matrices_transposed(std::uint32_t address, const std::uint32_t (&r)[4], Where where) {
+  store<true>(r, address, where);
+}
+void mma_m16n8k16(double (&d)[4], const double (&a)[2][4], const double (&b)[4], Where where) {
   ProductF64 mine{d, *a, b};
   warp_collective(~0u, &mine, multiply_f64<2, 4>, "mma", where);
 }
-void mma_f64_m8n8k4(double* d, double a, double b, Where where) {
+void mma_m8n8k4(double (&d)[2], double a, double b, Where where) {
   ProductF64 mine{d, &a, &b};
   warp_collective(~0u, &mine, multiply_f64<1, 1>, "mma", where);
 }
 
-}  // namespace emulation
+}  // namespace xgemm::ptx

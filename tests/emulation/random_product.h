@@ -7,6 +7,11 @@
 #include "matmul/plan/plan.h"
 #include "matmul/problem.h"
 
+/// A Hopper GPU, of which the plans see few SMs.
+constexpr xgemm::DeviceProperties hopper(int sm_count) {
+  return {.major = 9, .sm_count = sm_count, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
+}
+
 struct Random {
   std::uint64_t state;
   int operator()(int from, int to) {  // inclusive
@@ -43,7 +48,7 @@ template <class Numbers>
 void require_same_bits(const Numbers& got, const Numbers& first, const std::string& what) {
   for (std::size_t i = 0; i < std::min(got.size(), first.size()); ++i)
     require(std::memcmp(&got[i], &first[i], sizeof(got[i])) == 0 || (std::isnan(number(got[i])) && std::isnan(number(first[i]))),
-            [&] { return "same bits: " + what + " at " + std::to_string(i); });
+            [&] { return text("same bits: ", what, " at ", i); });
 }
 
 /// Allowed sizes and strides.
@@ -51,6 +56,8 @@ struct Choices {
   bool any_strides = true;  ///< else contiguous along rows or columns
   bool few_batches = true;  ///< up to two batch dims
   int aligned_one_in = 2;   ///< strides and bases of whole 16 bytes
+  bool integers = false;    ///< small ones, whose products and sums are exact
+  bool gated = false;       ///< and without C, a residual and alpha
 };
 
 /// Matrices of a batch of up to two dims. The memory between their elements is NaN, and the last element ends at the page's end
@@ -83,23 +90,28 @@ class RandomMatrices {
     std::int64_t last = (rows - 1) * operand.row_stride + (columns - 1) * operand.col_stride;
     for (int d = 0; d < 2; ++d) last += (batch[d] - 1) * operand.batch_stride[d];
     const std::int64_t behind = random.one_in(2) ? 0 : random(0, 7), kRound = 128;
-    values_.emplace(static_cast<std::size_t>((last + 1 + behind + 16 + kRound - 1) / kRound * kRound), static_cast<T>(NAN));
+    values_.emplace((last + 1 + behind + 16 + kRound - 1) / kRound * kRound, static_cast<T>(NAN));
     first_ = static_cast<std::int64_t>(values_->size()) - 1 - last - behind;
     if (aligned && random.one_in(2)) first_ -= first_ % multiple;
     operand.data = values_->data() + first_;
-    const Buffer<T> numbers = random_numbers<T>(static_cast<std::size_t>(last + 1), seed);
+    const Buffer<T> numbers = random_numbers<T>(last + 1, seed);
     for (std::int64_t i = 0; i < batch[0]; ++i)
       for (std::int64_t j = 0; j < batch[1]; ++j)
         for (std::int64_t r = 0; r < rows; ++r)
           for (std::int64_t c = 0; c < columns; ++c) {
             const std::int64_t at =
                 i * operand.batch_stride[0] + j * operand.batch_stride[1] + r * operand.row_stride + c * operand.col_stride;
-            (*values_)[static_cast<std::size_t>(first_ + at)] = numbers[static_cast<std::size_t>(at)];
+            (*values_)[first_ + at] = choices.integers ? static_cast<T>(std::round(8 * number(numbers[at]))) : numbers[at];
           }
   }
   T& at(std::int64_t i, std::int64_t j, std::int64_t r, std::int64_t c) const {
-    return (*values_)[static_cast<std::size_t>(first_ + i * operand.batch_stride[0] + j * operand.batch_stride[1] +
-                                               r * operand.row_stride + c * operand.col_stride)];
+    return (*values_)[first_ + i * operand.batch_stride[0] + j * operand.batch_stride[1] + r * operand.row_stride +
+                      c * operand.col_stride];
+  }
+  /// The first matrix, for the whole batch.
+  xgemm::matmul::Operand& share() {
+    for (auto& step : operand.batch_stride) step = 0;
+    return operand;
   }
   xgemm::matmul::Operand operand;
 
@@ -140,11 +152,17 @@ class RandomProduct {
     if (random.one_in(3)) a_->at(0, 0, random(0, m - 1), random(0, k - 1)) = static_cast<T>(random.one_in(2) ? NAN : INFINITY);
     if (random.one_in(3)) b_->at(0, 0, random(0, k - 1), random(0, n - 1)) = static_cast<T>(random.one_in(2) ? NAN : -INFINITY);
     problem.a = a_->operand, problem.b = b_->operand;
-    if (random.one_in(2)) problem.alpha = random.one_in(4) ? 0 : -0.75;
-    if (random.one_in(2)) {
-      problem.bias = bias_->operand, problem.bias.row_stride = 0;
-      for (auto& step : problem.bias.batch_stride) step = 0;
+    bias_->share().row_stride = 0;
+    if (random.one_in(2)) problem.bias = bias_->operand;
+    if (choices.gated) {
+      up_.emplace(matrices(k, n, 16, 6)), bias_up_.emplace(matrices(1, n, 4, 7));
+      problem.gated = true, problem.activation = static_cast<Activation>(random(0, 4));
+      problem.b = b_->share(), problem.up = up_->share();
+      bias_up_->share().row_stride = 0;
+      if (random.one_in(2)) problem.bias_up = bias_up_->operand;
+      return;
     }
+    if (random.one_in(2)) problem.alpha = random.one_in(4) ? 0 : -0.75;
     if (random.one_in(2)) {
       if (random.one_in(2)) problem.c = c_->operand, problem.beta = 0.5;
       if (random.one_in(2)) problem.residual = residual_->operand;
@@ -154,10 +172,8 @@ class RandomProduct {
 
   std::string name() const {
     const auto& p = problem;
-    const auto text = [](std::int64_t x) { return std::to_string(x); };
-    return text(m_) + "x" + text(n_) + "x" + text(k_) + " of " + text(p.batch[0]) + " by " + text(p.batch[1]) + ", A " +
-           text(p.a.row_stride) + " " + text(p.a.col_stride) + ", B " + text(p.b.row_stride) + " " + text(p.b.col_stride) +
-           (has_plain_epilogue(p) ? "" : ", epilogue");
+    return text(m_, "x", n_, "x", k_, " of ", p.batch[0], " by ", p.batch[1], ", A ", p.a.row_stride, " ", p.a.col_stride, ", B ",
+                p.b.row_stride, " ", p.b.col_stride, has_plain_epilogue(p) ? "" : ", epilogue");
   }
 
   /// launch(problem) runs the product. `error`: relative to the sum of the terms' magnitudes. `rounded`: an operand's element as
@@ -165,39 +181,29 @@ class RandomProduct {
   template <class Launch>
   Buffer<T> check(const std::string& kernel, double error, const Launch& launch, double (*rounded)(T) = number<T>) const {
     constexpr std::size_t kBehind = 64;
-    const std::size_t count = static_cast<std::size_t>(problem.batches * m_ * n_);
+    const std::size_t count = problem.batches * m_ * n_;
     Buffer<T> out(count + kBehind, static_cast<T>(INFINITY));
     auto p = problem;
     p.out = out.data();
     launch(p);
     const std::string what = kernel + " " + name();
     std::size_t at = 0;
-    std::vector<double> rows(static_cast<std::size_t>(m_ * k_)), columns(static_cast<std::size_t>(n_ * k_));
+    std::vector<double> rows(m_ * k_), columns(n_ * k_), up(p.gated ? n_ * k_ : 0);
     for (std::int64_t i = 0; i < p.batch[0]; ++i)
       for (std::int64_t j = 0; j < p.batch[1]; ++j) {
         for (std::int64_t k = 0; k < k_; ++k) {
-          for (std::int64_t r = 0; r < m_; ++r) rows[static_cast<std::size_t>(r * k_ + k)] = rounded(a_->at(i, j, r, k));
-          for (std::int64_t c = 0; c < n_; ++c) columns[static_cast<std::size_t>(c * k_ + k)] = rounded(b_->at(i, j, k, c));
+          for (std::int64_t r = 0; r < m_; ++r) rows[r * k_ + k] = rounded(a_->at(i, j, r, k));
+          for (std::int64_t c = 0; c < n_; ++c) columns[c * k_ + k] = rounded(b_->at(i, j, k, c));
+          for (std::int64_t c = 0; p.gated && c < n_; ++c) up[c * k_ + k] = rounded(up_->at(i, j, k, c));
         }
         for (std::int64_t r = 0; r < m_; ++r)
           for (std::int64_t c = 0; c < n_; ++c, ++at) {
-            const auto [sum, most] = dot(rows.data() + r * k_, columns.data() + c * k_, k_);
-            double y = 0, largest = 0;  // largest: of the rounded intermediate values
-            const auto plus = [&](double x) { y += x, largest = std::max({largest, std::abs(x), std::abs(y)}); };
-            plus(p.alpha * sum);
-            if (p.c.data) plus(p.beta * number(c_->at(i, j, r, c)));
-            if (p.bias.data) plus(number(bias_->at(0, 0, 0, c)));
-            y = activated(y, p.activation);
-            if (p.residual.data) plus(number(residual_->at(i, j, r, c)));
-            const double got = number(out[at]),
-                         step = (sizeof(T) == 8 ? 0x1p-51 : 0x1p-22) * largest + ulp<T> * (std::abs(y) + 0.01);
-            const bool right =
-                std::isnan(y)   ? std::isnan(got)
-                : std::isinf(y) ? got == y
-                                : std::abs(got - y) <= 1.13 * std::abs(p.alpha) * error * most + step;  // an activation's slope
-            require(right, [&] {
-              return what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y);
-            });
+            const Dot product = dot(rows.data() + r * k_, columns.data() + c * k_, k_);
+            const auto [y, allowed] = p.gated ? gated(product, dot(rows.data() + r * k_, up.data() + c * k_, k_), c, error)
+                                              : with_epilogue(product, i, j, r, c, error);
+            const double got = number(out[at]);
+            const bool right = std::isnan(y) ? std::isnan(got) : std::isinf(y) ? got == y : std::abs(got - y) <= allowed;
+            require(right, [&] { return text(what, " at ", at, ": ", got, " is not ", y); });
           }
       }
     for (std::size_t i = count; i < out.size(); ++i)
@@ -208,6 +214,32 @@ class RandomProduct {
   xgemm::matmul::Problem problem;
 
  private:
+  struct Result {
+    double value, allowed;
+  };
+
+  Result with_epilogue(const Dot& product, std::int64_t i, std::int64_t j, std::int64_t r, std::int64_t c, double error) const {
+    const auto& p = problem;
+    double y = 0, largest = 0;  // largest: of the rounded intermediate values
+    const auto plus = [&](double x) { y += x, largest = std::max({largest, std::abs(x), std::abs(y)}); };
+    plus(p.alpha * product.sum);
+    if (p.c.data) plus(p.beta * number(c_->at(i, j, r, c)));
+    if (p.bias.data) plus(number(bias_->at(0, 0, 0, c)));
+    y = activated(y, p.activation);
+    if (p.residual.data) plus(number(residual_->at(i, j, r, c)));
+    return {y, 1.13 * std::abs(p.alpha) * error * product.magnitude +  // 1.13: an activation's slope
+                   (sizeof(T) == 8 ? 0x1p-51 : 0x1p-22) * largest + ulp<T> * (std::abs(y) + 0.01)};
+  }
+
+  Result gated(Dot gate, Dot up, std::int64_t c, double error) const {
+    if (problem.bias.data) gate.sum += number(bias_->at(0, 0, 0, c));
+    if (problem.bias_up.data) up.sum += number(bias_up_->at(0, 0, 0, c));
+    const double active = activated(gate.sum, problem.activation), y = active * up.sum,
+                 gate_error = 1.2 * error * gate.magnitude + 0x1p-20 * (std::abs(gate.sum) + 1),
+                 up_error = error * up.magnitude + 0x1p-20 * (std::abs(up.sum) + 1);
+    return {y, gate_error * (std::abs(up.sum) + up_error) + up_error * std::abs(active) + ulp<T> * (std::abs(y) + 0.01)};
+  }
+
   int m_, n_, k_;
-  std::optional<RandomMatrices<T>> a_, b_, c_, bias_, residual_;
+  std::optional<RandomMatrices<T>> a_, b_, c_, bias_, residual_, up_, bias_up_;
 };

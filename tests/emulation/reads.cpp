@@ -1,6 +1,7 @@
 // Plain reads of shared memory that TMA overwrites: the reading thread needs fence.proxy.async in between. Reads by ldmatrix
 // are always seen, loads in programs that build.py compiles with `reads`: g++ then calls the functions at the end for each
 // access (those of its thread sanitizer, which is not linked).
+#include "device/ptx/bulk_copy.cuh"
 #include "state.h"
 
 namespace emulation {
@@ -13,7 +14,7 @@ void plain_read(const void* from, std::size_t bytes) {
   Fiber& thread = *current;
   if (!thread.has_read) thread.has_read = std::make_unique<std::bitset<kWindowBytes / kPieceBytes>>();
   if (block.unfenced.empty()) block.unfenced.resize(kWindowBytes / kPieceBytes);
-  const auto first = static_cast<std::size_t>(place), last = first + bytes - 1;
+  const std::size_t first = place, last = first + bytes - 1;
   for (std::size_t piece = first / kPieceBytes; piece <= last / kPieceBytes; ++piece) {
     if (thread.has_read->test(piece)) continue;
     thread.has_read->set(piece);
@@ -22,21 +23,23 @@ void plain_read(const void* from, std::size_t bytes) {
   }
 }
 
-void proxy_fence() {
-  for (const std::uint32_t piece : current->unfenced) --current->block->unfenced[piece], current->has_read->reset(piece);
-  current->unfenced.clear();
-}
-
 void check_unfenced(Block& block, std::uint32_t place, std::size_t bytes, Where where) {
   if (block.unfenced.empty() || !block.proxy_fences) return;
   for (std::size_t piece = place / kPieceBytes; piece <= (place + bytes - 1) / kPieceBytes; ++piece)
     if (block.unfenced[piece] != 0)
-      fail("a copy overwrites shared address " + std::to_string(piece * kPieceBytes) + ", which " +
-               std::to_string(block.unfenced[piece]) + " threads have read without fence.proxy.async after it",
+      fail(text("a copy overwrites shared address ", piece * kPieceBytes, ", which ", block.unfenced[piece],
+                " threads have read without fence.proxy.async after it"),
            where);
 }
 
 }  // namespace emulation
+
+void xgemm::ptx::fence_async_shared() {
+  emulation::Fiber& thread = *emulation::current;
+  for (const std::uint32_t piece : thread.unfenced) --thread.block->unfenced[piece], thread.has_read->reset(piece);
+  thread.unfenced.clear();
+  emulation::maybe_yield();
+}
 
 #define EMULATION_ACCESS(bytes)                                                         \
   void __tsan_read##bytes(void* from) { emulation::plain_read(from, bytes); }           \

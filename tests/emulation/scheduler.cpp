@@ -95,7 +95,7 @@ void run_stream(Stream& stream) {
 }
 
 std::string all_waits() {
-  std::string text;
+  std::string all;
   int lines = 0;
   for (const auto& cluster : machine->clusters)
     for (const auto& block : cluster->blocks)
@@ -109,10 +109,9 @@ std::string all_waits() {
         }
         for (const auto& [reason, lanes] : reasons)
           if (++lines <= 64)
-            text += "\n  CTA " + std::to_string(block->index.x) + " warp " + std::to_string(&warp - block->warps.data()) + " (" +
-                    std::to_string(lanes) + " lanes): " + reason;
+            all += text("\n  CTA ", block->index.x, " warp ", &warp - block->warps.data(), " (", lanes, " lanes): ", reason);
       }
-  return text;
+  return all;
 }
 
 /// The next thread to run; does asynchronous steps on the way. Null: the main program (an error).
@@ -159,7 +158,7 @@ void fiber_main() {
   try {
     (*machine->body)();
   } catch (const std::exception& e) {
-    fail(std::string("an exception left a kernel: ") + e.what());
+    fail(text("an exception left a kernel: ", e.what()));
   }
   Fiber& fiber = *current;
   Block& block = *fiber.block;
@@ -277,11 +276,9 @@ void fail(const std::string& message, Where where) { fail(message + " at " + des
 std::string describe(const Where& where) {
   const std::string file = where.file_name();
   const std::size_t slash = file.rfind('/');
-  return (slash == std::string::npos ? file : file.substr(slash + 1)) + ":" + std::to_string(where.line());
+  return text(slash == std::string::npos ? file : file.substr(slash + 1), ":", where.line());
 }
-std::string name_of(const Fiber& fiber) {
-  return "CTA " + std::to_string(fiber.block->index.x) + " thread " + std::to_string(fiber.index);
-}
+std::string name_of(const Fiber& fiber) { return text("CTA ", fiber.block->index.x, " thread ", fiber.index); }
 
 void block(const char* what, std::uint32_t object, std::uint32_t value, Where where) {
   current->wait = {what, object, value, where};

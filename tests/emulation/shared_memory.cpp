@@ -1,6 +1,7 @@
 // Shared memory: its offsets in a CTA's window, addresses, limits; and the checks at the end of a CTA.
 #include <algorithm>
 
+#include "device/ptx/mbarrier.cuh"
 #include "state.h"
 
 namespace emulation {
@@ -37,8 +38,7 @@ std::uint32_t shared_address_of(const void* pointer, Where where) {
 
 Block& block_at(std::uint32_t address) {
   Cluster& cluster = *current->block->cluster;
-  if (address >> 24 >= cluster.blocks.size())
-    fail("a shared address of CTA " + std::to_string(address >> 24) + " of a smaller cluster");
+  if (address >> 24 >= cluster.blocks.size()) fail(text("a shared address of CTA ", address >> 24, " of a smaller cluster"));
   return *cluster.blocks[address >> 24];
 }
 
@@ -49,12 +49,10 @@ void* pointer_at(Block& home, std::uint32_t address, std::size_t bytes, std::siz
   std::uint32_t static_end = 0;  // this CTA may not have reached the declaration yet
   for (const auto& block : home.cluster->blocks) static_end = std::max(static_end, block->static_end);
   if (!dynamic && !(place >= Block::kStatic && end <= static_end))
-    fail("shared addresses " + std::to_string(place) + " to " + std::to_string(end) +
-             " are out of bounds (dynamic shared memory: " + std::to_string(home.dynamic_begin) + " to " +
-             std::to_string(home.dynamic_end) + ")",
+    fail(text("shared addresses ", place, " to ", end, " are out of bounds (dynamic shared memory: ", home.dynamic_begin, " to ",
+              home.dynamic_end, ")"),
          where);
-  if (place % alignment)
-    fail("shared address " + std::to_string(place) + " is not aligned to " + std::to_string(alignment) + " bytes", where);
+  if (place % alignment) fail(text("shared address ", place, " is not aligned to ", alignment, " bytes"), where);
   return home.window + place;
 }
 
@@ -62,16 +60,13 @@ void* shared_pointer(std::uint32_t address, std::size_t bytes, std::size_t align
   return pointer_at(block_at(address), address, bytes, alignment, where);
 }
 
-unsigned cluster_rank() { return current->block->rank; }
-unsigned cluster_index() { return current->block->index.x / static_cast<unsigned>(current->block->cluster->blocks.size()); }
-
 void registers_changed(int registers) {
   ++current->register_changes;
   current->registers = registers;
 }
 
 void check_end(Block& block) {
-  const std::string name = " (CTA " + std::to_string(block.index.x) + ")";
+  const std::string name = text(" (CTA ", block.index.x, ")");
   for (const auto& fiber : block.fibers) {
     if (fiber->copies && fiber->copies->ready())
       fail("a cp.async is under way when its CTA has ended: " + describe(fiber->copies->copies.front().where) + name);
@@ -85,11 +80,9 @@ void check_end(Block& block) {
   if (block.cluster->loads != 0) fail("a copy to shared memory is under way when its cluster has ended" + name);
   for (const auto& [place, barrier] : block.mbarriers)
     if (barrier.bytes != 0 && barrier.used)
-      fail("the mbarrier of " + describe(barrier.where) + " has " + std::to_string(barrier.bytes) +
-           " bytes outstanding at the end" + name);
+      fail(text("the mbarrier of ", describe(barrier.where), " has ", barrier.bytes, " bytes outstanding at the end", name));
   for (int id = 0; id < 16; ++id)
-    if (block.named[static_cast<std::size_t>(id)].arrived.any())
-      fail("threads have arrived at barrier " + std::to_string(id) + " that never completed" + name);
+    if (block.named[id].arrived.any()) fail(text("threads have arrived at barrier ", id, " that never completed", name));
   if (block.dynamic_begin != 0) {
     const unsigned char* const w = block.window;
     const auto poisoned = [](const unsigned char* from, const unsigned char* to) {
@@ -104,10 +97,14 @@ void check_end(Block& block) {
     for (std::size_t i = 1; i < 128; ++i)
       if (block.fibers[t + i]->register_changes != block.fibers[t]->register_changes ||
           block.fibers[t + i]->registers != block.fibers[t]->registers)
-        fail("setmaxnreg by some warps only of warpgroup " + std::to_string(t / 128) + name);
+        fail(text("setmaxnreg by some warps only of warpgroup ", t / 128, name));
     pool += block.fibers[t]->registers * 128;
   }
-  if (pool > 65536) fail("setmaxnreg asks for " + std::to_string(pool) + " registers" + name);
+  if (pool > 65536) fail(text("setmaxnreg asks for ", pool, " registers", name));
 }
 
 }  // namespace emulation
+
+std::uint32_t xgemm::ptx::shared_address(const void* pointer, Where where) {
+  return emulation::shared_address_of(pointer, where);
+}

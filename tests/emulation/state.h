@@ -34,8 +34,21 @@ struct Stream {
 /// Call it after an addition to a stream or when it has become ready; may do a step at once.
 void stream_changed(Stream& stream);
 
+/// Copies of a thread, which waits for them in groups.
+struct GroupedStream : Stream {
+  using Stream::Stream;
+  Block* block = nullptr;
+  std::uint64_t issued = 0, done = 0;
+  std::deque<std::uint64_t> groups;  ///< `issued` at each commit
+  void issue();
+  void commit() { groups.push_back(issued); }
+  void one_done();
+  /// Waits until at most `pending` groups are not done.
+  void wait(int pending, const char* what);
+};
+
 /// A thread's cp.async.
-struct CopyStream final : Stream {
+struct CopyStream final : GroupedStream {
   struct Copy {
     void* to;
     const void* from;
@@ -44,27 +57,21 @@ struct CopyStream final : Stream {
     Where where;
   };
   std::deque<Copy> copies;
-  std::uint64_t issued = 0, done = 0;
-  std::deque<std::uint64_t> groups;  ///< `issued` at each commit
-  Block* block;
-  explicit CopyStream(Block* block) : Stream(kCopy), block(block) {}
+  CopyStream() : GroupedStream(kCopy) {}
   void step() override;
   bool ready() const override { return !copies.empty(); }
 };
 
-/// A thread's bulk stores: each is read from shared memory in one step and written in another.
-struct StoreStream final : Stream {
+/// A thread's bulk stores: each is read from shared memory in one step, when it is done for its group, and written in another.
+struct StoreStream final : GroupedStream {
   struct Store {
     std::function<void()> read, write;
   };
   std::deque<Store> stores;     ///< to read from shared memory
   std::deque<Store> unwritten;  ///< to write to global memory
-  std::uint64_t issued = 0, read = 0;
-  std::deque<std::uint64_t> groups;
-  StoreStream() : Stream(kStore) {}
+  StoreStream() : GroupedStream(kStore) {}
   void step() override;
   bool ready() const override { return !stores.empty() || !unwritten.empty(); }
-  void read_one();
 };
 
 /// Accumulators that wgmmas in flight use: their values, while the thread's own memory is poisoned.
@@ -197,6 +204,8 @@ Block& block_at(std::uint32_t address);
 void* pointer_at(Block& home, std::uint32_t address, std::size_t bytes, std::size_t alignment, Where where);
 void complete_bytes(Block& block, std::uint32_t address, std::int64_t bytes, Where where);
 void arrive(Block& block, std::uint32_t address, std::int64_t expected, Where where);
+/// The shared address of an mbarrier.
+std::uint32_t mbarrier_address(const void* barrier, Where where);
 std::string describe_barrier(const Fiber& fiber);
 /// Fails if a thread has read some of the bytes, which TMA is about to write, without a proxy fence after it.
 void check_unfenced(Block& block, std::uint32_t place, std::size_t bytes, Where where);

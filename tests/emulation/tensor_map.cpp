@@ -78,6 +78,7 @@ cudaError_t CUDARTAPI cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
+cudaError_t CUDARTAPI cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) { return cudaSuccess; }
 cudaError_t CUDARTAPI cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
 cudaError_t CUDARTAPI cudaMemsetAsync(void* data, int value, std::size_t count, cudaStream_t) {
   std::memset(data, value, count);

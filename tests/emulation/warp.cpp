@@ -1,4 +1,8 @@
 // Collective operations of a warp's lanes: emulation::warp_collective().
+#include <algorithm>
+#include <cstring>
+
+#include "device/ptx/warpgroup.cuh"
 #include "state.h"
 
 namespace emulation {
@@ -14,20 +18,17 @@ void finish(Warp& warp, std::size_t at) {
 
 }  // namespace
 
-unsigned live_lanes() { return current->block->warps[current->warp].live; }
-
 void warp_collective(unsigned mask, void* arguments, void (*compute)(Arguments32), const char* name, Where where) {
   Warp& warp = current->block->warps[current->warp];
   const unsigned bit = 1u << current->lane;
-  if (!(mask & bit)) fail(std::string(name) + " by a lane that its mask does not name", where);
+  if (!(mask & bit)) fail(text(name, " by a lane that its mask does not name"), where);
   std::size_t at = 0;
   for (; at < warp.open.size(); ++at) {
     Collective& other = warp.open[at];
-    if (other.mask == mask && other.compute == compute) break;
+    if (other.mask == mask && other.compute == compute && std::strcmp(other.name, name) == 0) break;
     // Halves of a warp may call collectives of their own before all lanes do. It is an error if two lanes wait for each other.
     if (!(other.arrived & mask) || !(other.mask & bit)) continue;
-    fail(std::string(name) + " meets " + other.name + " of " + describe(other.where) +
-             (other.mask == mask ? "" : ", whose mask is another"),
+    fail(text(name, " meets ", other.name, " of ", describe(other.where), other.mask == mask ? "" : ", whose mask is another"),
          where);
   }
   if (at == warp.open.size()) warp.open.push_back({mask, 0, compute, name, where, {}});
@@ -50,3 +51,18 @@ void recheck_collectives(Block& block, int index) {
 }
 
 }  // namespace emulation
+
+bool xgemm::ptx::elect_one(Where where) {
+  bool elected = false;
+  const auto elect_first = [](emulation::Arguments32 lanes) {
+    void* const first = *std::find_if(lanes, lanes + 32, [](void* lane) { return lane != nullptr; });
+    *static_cast<bool*>(first) = true;
+  };
+  emulation::warp_collective(~0u, &elected, elect_first, "elect.sync", where);
+  return elected;
+}
+
+void __syncwarp(unsigned mask, emulation::Where where) {
+  int nothing = 0;
+  emulation::warp_collective(mask, &nothing, [](emulation::Arguments32) {}, "__syncwarp", where);
+}

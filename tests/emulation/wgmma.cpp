@@ -1,10 +1,10 @@
 // wgmma: each warp of a warpgroup issues on its own. A wgmma may execute when all 128 threads have issued it, and executes at
 // the latest when a thread waits for it. While in flight its accumulators are NaN in the threads' own memory; each thread gets
 // them at its own wait.
+
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "state.h"
 
@@ -16,13 +16,8 @@ constexpr std::uint32_t kPoison = 0x7fedcba9;
 const std::vector<float>& half_values() {
   static const std::vector<float> table = [] {
     std::vector<float> values(65536);
-    for (std::uint32_t bits = 0; bits < 65536; ++bits) {
-      const int exponent = static_cast<int>(bits >> 10 & 31);
-      const auto mantissa = static_cast<float>(bits & 1023);
-      float x = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
-      if (exponent == 31) x = mantissa != 0 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
-      values[bits] = bits >> 15 ? -x : x;
-    }
+    for (std::uint32_t bits = 0; bits < 65536; ++bits)
+      values[bits] = static_cast<float>(std::bit_cast<__half>(static_cast<std::uint16_t>(bits)));
     return values;
   }();
   return table;
@@ -85,10 +80,9 @@ void read_registers(const WgmmaRecord& record, double* values) {
   const MmaType type = record.shape.type;
   for (int t = 0; t < 128; ++t)
     for (int i = 0; i < 4; ++i) {
-      const std::uint32_t word = record.a[static_cast<std::size_t>(t)][i];
-      if (word != record.a_values[static_cast<std::size_t>(t)][static_cast<std::size_t>(i)])
-        fail("a register of A has changed while a wgmma was in flight (thread " + std::to_string(t) + " of the warpgroup)",
-             record.where);
+      const std::uint32_t word = record.a[t][i];
+      if (word != record.a_values[t][i])
+        fail(text("a register of A has changed while a wgmma was in flight (thread ", t, " of the warpgroup)"), record.where);
       const int lane = t % 32, row = t / 32 * 16 + lane / 4 + i % 2 * 8;
       if (type == MmaType::tf32) {
         values[(lane % 4 + i / 2 * 4) * 64 + row] = operand_value(type, word);
@@ -142,7 +136,7 @@ void Warpgroup::step() {
         for (int i = 0; i < 2; ++i) c[row + r][column / 4 + i] = sum[r][i];
     }
   for (int t = 0; t < 128; ++t) {  // exact products, summed in double, rounded once to fp32
-    float* d = record.d[static_cast<std::size_t>(t)]->values.data();
+    float* d = record.d[t]->values.data();
     const int row = t / 32 * 16 + t % 32 / 4, column = t % 4 * 2;
     for (int i = 0; i < n; i += 8)
       for (int h = 0; h < 2; ++h)
@@ -155,8 +149,6 @@ void Warpgroup::step() {
   ++done;
   wake_all(waiters);
 }
-
-void wgmma_fence(Where) { current->wgmma_fenced = true; }
 
 void wgmma(const WgmmaShape& shape, float* d, const std::uint32_t* a, std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate,
            Where where) {
@@ -175,7 +167,7 @@ void wgmma(const WgmmaShape& shape, float* d, const std::uint32_t* a, std::uint6
   if (record.shape.n != shape.n || record.shape.type != shape.type || record.desc_b != desc_b || record.desc_a != desc_a ||
       record.accumulate != accumulate || record.has_registers != (a != nullptr))
     fail("threads of a warpgroup differ in a wgmma or its operands (the other: " + describe(record.where) + ")", where);
-  const auto slot = static_cast<std::size_t>(thread.index % 128), count = static_cast<std::size_t>(shape.n / 2);
+  const auto slot = thread.index % 128, count = shape.n / 2;
   InFlight* mine = nullptr;
   for (InFlight& other : thread.in_flight) {
     if (other.d == d && other.values.size() == count)
@@ -195,18 +187,13 @@ void wgmma(const WgmmaShape& shape, float* d, const std::uint32_t* a, std::uint6
   if (++record.arrived == 128 && index == 0) stream_changed(group);
 }
 
-void wgmma_commit(Where) {
-  current->wgmma_groups.push_back(current->wgmma_committed = current->wgmma_issued);
-  maybe_yield();
-}
-
 void wgmma_wait(int pending, Where where) {
   Fiber& thread = *current;
   if (!thread.warpgroup) fail("a wgmma wait outside of a whole warpgroup", where);
   Warpgroup& group = *thread.warpgroup;
   maybe_yield();
   std::uint64_t& until = thread.wgmma_waited;
-  while (thread.wgmma_groups.size() > static_cast<std::size_t>(pending)) {
+  while (thread.wgmma_groups.size() > pending) {
     until = thread.wgmma_groups.front();
     thread.wgmma_groups.pop_front();
   }
@@ -223,3 +210,14 @@ void wgmma_wait(int pending, Where where) {
 }
 
 }  // namespace emulation
+
+namespace xgemm::ptx {
+
+void wgmma_fence(emulation::Where) { emulation::current->wgmma_fenced = true; }
+void wgmma_commit(emulation::Where) {
+  emulation::Fiber& thread = *emulation::current;
+  thread.wgmma_groups.push_back(thread.wgmma_committed = thread.wgmma_issued);
+  emulation::maybe_yield();
+}
+
+}  // namespace xgemm::ptx

@@ -1,14 +1,13 @@
 // csrc/attention/fp16_split, and the kernel on CUDA cores for the heads that it leaves, against attention in double. Each line
 // of the standard input is a case:
-//   seed sm_count outer inner group sq sk d dv bshd causal shift mask heads rows data special parts portable
-// bshd: positions before heads in memory. mask: 0 none, 1 boolean, 2 additive; heads, rows: does it differ by query head, by
-// position? data: 0 normal, 1 peaked (queries and keys 3 times larger), 2 large scores (keys near 2, queries near 1), 3 values
-// in [0, 1), 4 numbers of 2^-13 .. 2^13, 5 one key in eight, values and all, 2^14 times larger, 6 equal weights, 7 tiny and
-// large rows. special, in the last key head: 1 a NaN key, 2 a score of +inf, 3 a value of Inf, 4 a column of values that is
-// 2^40 at one key, 5 an additive mask of the lowest number in every third row. parts: per number, 2 or 1. portable: by mma.sync.
-// Prints the tile, the number of heads left to CUDA cores and the Frobenius error relative to that of plain fp32 arithmetic; with
-// one part, on operands and weights rounded to TF32. The last outer batch alone, with another seed and number of SMs, must give
-// the same bits.
+//   the fields of attention_wgmma.cpp, data parts portable
+// mask 2: additive. data: 0 normal, 1 peaked (queries and keys 3 times larger), 2 large scores (keys near 2, queries near 1), 3
+// values in [0, 1), 4 numbers of 2^-13 .. 2^13, 5 one key in eight, values and all, 2^14 times larger, 6 equal weights, 7 tiny
+// and large rows. special: 1 and 2 as there; in the last key head, 3 a value of Inf, 4 a column of values that is 2^40 at one
+// key; 5 an additive mask of the lowest number in every third row. parts: per number, 2 or 1. portable: by mma.sync. Prints the
+// tile, the number of heads left to CUDA cores and the Frobenius error relative to that of plain fp32 arithmetic; with one part,
+// on operands and weights rounded to TF32. The last outer batch alone, with another seed and number of SMs, must give the same
+// bits.
 #include "attention/fp16_split/launch.h"
 #include "programs/attention_case.h"
 
@@ -17,9 +16,11 @@ using namespace xgemm::attention;
 
 namespace {
 
-struct SplitCase {
-  std::uint64_t seed;
-  int sm_count, outer, inner, group, sq, sk, d, dv, bshd, causal, shift, mask, heads, rows, data, special, parts, portable;
+struct SplitCase : Case {
+  int data, parts, portable;
+  friend std::istream& operator>>(std::istream& in, SplitCase& c) {
+    return in >> static_cast<Case&>(c) >> c.data >> c.parts >> c.portable;
+  }
 };
 
 /// Draws an operand: `kind` 0 query, 1 key, 2 value.
@@ -27,7 +28,7 @@ Buffer<float> draw(const SplitCase& c, int kind, std::int64_t count, int columns
   std::mt19937_64 random(c.seed * 3 + static_cast<unsigned>(kind));
   std::normal_distribution<double> normal;
   std::uniform_real_distribution<double> uniform(0, 1);
-  Buffer<float> x(place(count));
+  Buffer<float> x(count);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t row = i / columns;
     double y = normal(random);
@@ -38,7 +39,7 @@ Buffer<float> draw(const SplitCase& c, int kind, std::int64_t count, int columns
     if (c.data == 5 && row % 8 == 3 && kind != 0) y *= kind == 1 ? 4 : 16384;
     if (c.data == 6 && kind == 0) y = 0;
     if (c.data == 7) y *= std::exp2(kind == 0 ? -20 : kind == 1 ? 20 : (row % 3 - 1) * 3 + 30);
-    x[place(i)] = static_cast<float>(y);
+    x[i] = static_cast<float>(y);
   }
   return x;
 }
@@ -49,47 +50,27 @@ void check(const SplitCase& c) {
                       key = draw(c, 1, std::int64_t{c.outer} * c.inner * c.sk * c.d, c.d),
                       value = draw(c, 2, std::int64_t{c.outer} * c.inner * c.sk * c.dv, c.dv);
   const std::int64_t rows = std::int64_t{c.outer} * all_heads * c.sq;
-  Buffer<float> output(place(rows * c.dv), NAN), lse(place(rows), NAN);
+  Buffer<float> output(rows * c.dv, NAN), lse(rows, NAN);
 
   Arguments a = sizes_of(c, DType::f32);
   a.scale = 1.1 / std::sqrt(c.d);
-  a.first = -c.sq, a.last = c.causal != 0 ? c.shift + 1 : c.sk;
   set_operands(a, c, query, key, value);
   a.output = output.data(), a.lse = lse.data();
 
-  // Key sk / 2 of the last key head.
-  const auto special = [&](const Buffer<float>& x, const Operand& o) {
-    return x.data() + (c.outer - 1) * o.batch[0] + (c.inner - 1) * o.batch[1] + c.sk / 2 * o.row;
-  };
-  if (c.special == 1) special(key, a.key)[1] = NAN;
-  if (c.special == 2) {
-    for (int x = 0; x < c.d; ++x) special(key, a.key)[x] = x == 1 ? INFINITY : 0.f;
-    for (std::size_t i = 0; i < query.size(); ++i) query[i] = std::abs(query[i]) + 0.01f;
-  }
-  if (c.special == 3) special(value, a.value)[1] = INFINITY;
-  if (c.special == 4) special(value, a.value)[1] = 0x1p40f;
+  poison_key(c, a, query, key);
+  if (c.special == 3) special_row(c, value, a.value)[1] = INFINITY;
+  if (c.special == 4) special_row(c, value, a.value)[1] = 0x1p40f;
 
-  // The mask: (outer, heads or 1, rows or 1, sk).
-  const std::int64_t mask_heads = c.heads ? all_heads : 1, mask_rows = c.rows ? c.sq : 1;
-  const auto elements = place(c.mask ? std::int64_t{c.outer} * mask_heads * mask_rows * c.sk : 0);
-  Buffer<float> bias(elements);
-  Buffer<unsigned char> flags(elements);
-  std::mt19937_64 random(c.seed + 3);
-  for (std::size_t i = 0; i < elements; ++i) {
-    const auto k = static_cast<std::int64_t>(i) % c.sk, row = static_cast<std::int64_t>(i) / c.sk % mask_rows;
-    const bool away = c.rows && c.heads ? row / 100 != k / 100 : random() % 4 == 0;
-    bias[i] = away ? -INFINITY : c.mask == 1 ? 0 : static_cast<float>(random() % 64) / 16.f;
-    if (c.special == 5 && row % 3 == 0) bias[i] = std::numeric_limits<float>::lowest();
-    flags[i] = bias[i] == 0;
-  }
-  if (c.mask == 1) set_mask(a, c, flags.data(), DType::boolean);
-  if (c.mask == 2) set_mask(a, c, bias.data(), DType::f32);
+  std::optional<double> lowest;
+  if (c.special == 5) lowest = std::numeric_limits<float>::lowest();
+  const RandomMask<float> mask(c, lowest);
+  mask.set(a, c);
 
   int failed = 0;
   const auto run = [&](Arguments arguments, int sm_count, std::uint64_t seed) {
     const auto plan = c.portable ? plan_split_mma(arguments, sm_count) : plan_fp16_split(arguments, sm_count, c.parts);
     require(plan.has_value(), "plan");
-    Buffer<unsigned char> memory(place(plan->bytes), 0xff);
+    Buffer<unsigned char> memory(plan->bytes, 0xff);
     emulation::launch_options() = {.seed = seed, .concurrent_ctas = 3};
     arguments.failed = launch_fp16_split(*plan, arguments, memory.data(), nullptr);
     require(arguments.failed != nullptr, "launch");
@@ -102,7 +83,7 @@ void check(const SplitCase& c) {
                                      .d = c.d,
                                      .dv = c.dv,
                                      .sm_count = sm_count});
-    Buffer<unsigned char> partials(place(rest.partial_bytes(arguments.total_rows())));
+    Buffer<unsigned char> partials(rest.partial_bytes(arguments.total_rows()));
     launch_simt(rest, {arguments}, partials.data(), nullptr);
     return *plan;
   };
@@ -112,14 +93,14 @@ void check(const SplitCase& c) {
             << std::flush;
   check_last_batch(c, a, output, lse, plan.rows.splits, [&](const auto&... more) { return run(more...).rows.splits; });
 
-  std::vector<double> expected(output.size()), allowed(output.size()), expected_lse(lse.size()), allowed_lse(lse.size());
-  const std::vector<double> queries = doubles(query), all_keys = doubles(key), all_values = doubles(value);
-  std::vector<double> weights(place(c.sk)), sums(place(c.dv)), magnitudes(place(c.dv));
-  std::vector<float> plain_weights(place(c.sk)), plain_sums(place(c.dv));
+  Expected expected(output.size()), expected_lse(lse.size());
+  const std::vector<double> queries = doubles(query), keys = doubles(key), values = doubles(value);
+  AttentionRow exact(c.dv);
+  std::vector<float> plain_weights(c.sk), plain_sums(c.dv);
   double errors = 0, plain_errors = 0;
   const auto round_all = [&](const Buffer<float>& x) {
     Buffer<float> rounded(x.size());
-    for (std::size_t i = 0; i < x.size(); ++i) rounded[i] = c.parts == 2 ? x[i] : static_cast<float>(tf32(x[i]));
+    for (std::size_t i = 0; i < x.size(); ++i) rounded[i] = c.parts == 2 ? x[i] : tf32(x[i]);
     return rounded;
   };
   const Buffer<float> plain_queries = round_all(query), plain_keys = round_all(key), plain_values = round_all(value);
@@ -127,76 +108,57 @@ void check(const SplitCase& c) {
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group;
     const bool last_head = o == c.outer - 1 && kv == c.inner - 1;
-    const std::int64_t keys = c.causal ? std::clamp<std::int64_t>(i + c.shift + 1, 0, c.sk) : c.sk;
-    const std::int64_t q = o * a.query.batch[0] + head * a.query.group + i * a.query.row,
+    const std::int64_t end = std::clamp<std::int64_t>(i + c.last, 0, c.sk),
+                       q = o * a.query.batch[0] + head * a.query.group + i * a.query.row,
                        k = o * a.key.batch[0] + kv * a.key.batch[1], v = o * a.value.batch[0] + kv * a.value.batch[1];
-    double largest = -INFINITY, magnitude = 0;  // of products in a score
-    float plain_largest = -INFINITY;
-    for (std::int64_t j = 0; j < keys; ++j) {
-      auto [score, sum] = dot(queries.data() + q, all_keys.data() + k + j * a.key.row, c.d);
-      float plain = 0;
-      for (int x = 0; x < c.d; ++x)
-        plain = std::fma(plain_queries.data()[q + x], plain_keys.data()[k + j * a.key.row + x], plain);
-      score *= a.scale, plain *= static_cast<float>(a.scale);
-      if (c.mask) {
-        const float b = bias[place(((o * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? i : 0)) * c.sk + j)];
-        score += b, plain += b;
-      }
-      magnitude = std::max(magnitude, sum * a.scale);
-      weights[place(j)] = score, plain_weights[place(j)] = plain;
-      largest = std::max(largest, score), plain_largest = std::max(plain_largest, plain);
-    }
-    double sum = 0;
-    float plain_sum = 0;
-    for (std::int64_t j = 0; j < keys; ++j) {
-      sum += weights[place(j)] = largest == -INFINITY ? 0 : std::exp(weights[place(j)] - largest);
-      plain_sum += plain_weights[place(j)] = plain_largest == -INFINITY ? 0 : std::exp(plain_weights[place(j)] - plain_largest);
-    }
-    const bool poisoned = (c.special == 1 || c.special == 2) && last_head && c.sk / 2 < keys;
-    expected_lse[place(row)] = sum == 0 ? -INFINITY : largest + std::log(sum);
-    allowed_lse[place(row)] = unit / 2 * std::max({1., std::abs(expected_lse[place(row)]), magnitude});
-    std::fill(sums.begin(), sums.end(), 0), std::fill(magnitudes.begin(), magnitudes.end(), 0);
+    double magnitude = 0;  // of products in a score
+    float plain_largest = -INFINITY, plain_sum = 0;
+    exact.attend(queries.data() + q, c.d, {keys.data() + k, a.key.row}, {values.data() + v, a.value.row}, 0, end, -INFINITY,
+                 [&](std::int64_t j, const Dot& product) {
+                   const double bias = c.mask ? mask.at(o, head, i, j) : 0;
+                   float plain = 0;
+                   for (int x = 0; x < c.d; ++x) plain = std::fma(plain_queries[q + x], plain_keys[k + j * a.key.row + x], plain);
+                   plain_weights[j] = plain * static_cast<float>(a.scale) + static_cast<float>(bias);
+                   plain_largest = std::max(plain_largest, plain_weights[j]);
+                   magnitude = std::max(magnitude, product.magnitude * a.scale);
+                   return product.sum * a.scale + bias;
+                 });
     std::fill(plain_sums.begin(), plain_sums.end(), 0.f);
-    for (std::int64_t j = 0; j < keys; ++j) {
-      const float plain_weight = c.parts == 2 ? plain_weights[place(j)] : static_cast<float>(tf32(plain_weights[place(j)]));
-      add_multiple(weights[place(j)], all_values.data() + v + j * a.value.row, c.dv, sums.data(), magnitudes.data());
-      for (int x = 0; x < c.dv; ++x)
-        plain_sums[place(x)] = std::fma(plain_weight, plain_values.data()[v + j * a.value.row + x], plain_sums[place(x)]);
+    for (std::int64_t j = 0; j < end; ++j) {
+      const float weight = plain_largest == -INFINITY ? 0 : std::exp(plain_weights[j] - plain_largest),
+                  rounded = c.parts == 2 ? weight : static_cast<float>(tf32(weight));
+      plain_sum += weight;
+      for (int x = 0; x < c.dv; ++x) plain_sums[x] = std::fma(rounded, plain_values[v + j * a.value.row + x], plain_sums[x]);
     }
+    const bool sees_special = last_head && c.sk / 2 < end, poisoned = sees_special && (c.special == 1 || c.special == 2);
     for (int x = 0; x < c.dv; ++x) {
-      const double absolute = magnitudes[place(x)];
       const std::int64_t at = row * c.dv + x;
-      const double y = sum == 0 ? 0 : sums[place(x)] / sum;
-      const float plain = plain_sum == 0 ? 0 : plain_sums[place(x)] / plain_sum;
-      // Errors of scores cause errors of weights; values are summed in fp32.
-      expected[place(at)] = y, allowed[place(at)] = sum == 0 ? 0 : absolute / sum * unit * (1 + magnitude);
-      if (poisoned || (c.special == 3 && last_head && c.sk / 2 < keys && x == 1)) {
-        require(!std::isfinite(output[place(at)]), "NaN or Inf in what sees one");
-        output[place(at)] = 0, expected[place(at)] = 0, allowed[place(at)] = 0;
-      } else if (c.special == 3 && last_head && x == 1) {
-        output[place(at)] = 0, expected[place(at)] = 0,
-        allowed[place(at)] = 0;  // NaN from a value past the causal edge, in rows of the same tile
+      const bool infinite = c.special == 3 && last_head && x == 1;
+      if (poisoned || (infinite && sees_special)) {
+        require(!std::isfinite(output[at]), "NaN or Inf in what sees one");
+        expected.skip(at);
+      } else if (infinite) {
+        expected.skip(at);  // NaN from a value past the causal edge, in rows of the same tile
       } else {
-        errors += std::pow(output[place(at)] - y, 2), plain_errors += std::pow(plain - y, 2);
+        const double y = exact.output[x];
+        const float plain = plain_sum == 0 ? 0 : plain_sums[x] / plain_sum;
+        // Errors of scores cause errors of weights; values are summed in fp32.
+        expected.set(at, y, exact.magnitudes[x] * unit * (1 + magnitude));
+        errors += std::pow(output[at] - y, 2), plain_errors += std::pow(plain - y, 2);
       }
     }
     if (poisoned) {
-      require(c.special == 2 ? lse[place(row)] == INFINITY : std::isnan(lse[place(row)]), "NaN or +inf log-sum-exp");
-      lse[place(row)] = 0, expected_lse[place(row)] = 0, allowed_lse[place(row)] = 0;
+      require(c.special == 2 ? lse[row] == INFINITY : std::isnan(lse[row]), "NaN or +inf log-sum-exp");
+      expected_lse.skip(row);
+    } else {
+      expected_lse.set(row, exact.lse, unit / 2 * std::max({1., std::abs(exact.lse), magnitude}));
     }
   }
   std::cout << " error " << std::sqrt(errors / plain_errors) << ": " << std::flush;
-  require_close(output, expected, allowed, "output");
-  require_close(lse, expected_lse, allowed_lse, "log-sum-exp");
+  expected.compare(output, "output");
+  expected_lse.compare(lse, "log-sum-exp");
 }
 
 }  // namespace
 
-int main() {
-  SplitCase c;
-  int failed = 0;
-  while (std::cin >> c.seed >> c.sm_count >> c.outer >> c.inner >> c.group >> c.sq >> c.sk >> c.d >> c.dv >> c.bshd >> c.causal >>
-         c.shift >> c.mask >> c.heads >> c.rows >> c.data >> c.special >> c.parts >> c.portable)
-    failed += run_checks([&] { check(c); });
-  return failed;
-}
+int main() { return check_cases<SplitCase>(check); }

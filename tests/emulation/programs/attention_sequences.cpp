@@ -39,6 +39,11 @@ struct SequenceCase {
   int sm_count, sequences, key_heads, group, d, dv, packed, page_rows, columns, appended, max_q, max_k, left, right;
   double softcap;
   int sinks, invariant, poisoned, lengths;
+  friend std::istream& operator>>(std::istream& in, SequenceCase& c) {
+    return in >> c.seed >> c.sm_count >> c.sequences >> c.key_heads >> c.group >> c.d >> c.dv >> c.packed >> c.page_rows >>
+           c.columns >> c.appended >> c.max_q >> c.max_k >> c.left >> c.right >> c.softcap >> c.sinks >> c.invariant >>
+           c.poisoned >> c.lengths;
+  }
 };
 
 struct Operands {
@@ -53,8 +58,8 @@ Operands draw(const SequenceCase& c, std::mt19937_64& random) {
   const auto length = [&](int most) {
     if (c.lengths == 1 || most == 0) return most;
     if (random() % 5 == 0) return 0;
-    if (c.lengths == 2 && random() % 4 != 0) return static_cast<int>(random() % place(std::min(most, 70) + 1));
-    return static_cast<int>(random() % place(most + 1));
+    if (c.lengths == 2 && random() % 4 != 0) return static_cast<int>(random() % (std::min(most, 70) + 1));
+    return static_cast<int>(random() % (most + 1));
   };
   x.q_offsets.push_back(0), x.k_offsets.push_back(0);
   for (int i = 0; i < c.sequences; ++i) {
@@ -66,13 +71,13 @@ Operands draw(const SequenceCase& c, std::mt19937_64& random) {
   x.q_rows = c.packed > 0 ? x.q_offsets.back() : c.max_q, x.k_rows = x.k_offsets.back();
   if (c.columns > 0) {
     x.pages = c.sequences * c.columns + 3;
-    std::vector<int> order(place(x.pages));
-    for (int i = 0; i < x.pages; ++i) order[place(i)] = i;
+    std::vector<int> order(x.pages);
+    for (int i = 0; i < x.pages; ++i) order[i] = i;
     std::shuffle(order.begin(), order.end(), random);
     const int poison[] = {-1, x.pages, 1 << 30, -(1 << 30)};
     for (int i = 0; i < c.sequences; ++i)
       for (int j = 0; j < c.columns; ++j)
-        x.table.push_back(j * c.page_rows < x.sk[place(i)] ? order[place(i * c.columns + j)] : poison[random() % 4]);
+        x.table.push_back(j * c.page_rows < x.sk[i] ? order[i * c.columns + j] : poison[random() % 4]);
   } else {
     x.pages = c.sequences;
   }
@@ -88,9 +93,20 @@ Buffer<X> buffer_of(const std::vector<X>& x) {
 
 /// Where key `row` of sequence i lies, in rows of all key heads.
 std::int64_t row_of(const SequenceCase& c, const Operands& x, int i, int row) {
-  if (c.packed == 2) return x.k_offsets[place(i)] + row;
-  const int page = c.columns > 0 ? x.table[place(i * c.columns + row / c.page_rows)] : i;
+  if (c.packed == 2) return x.k_offsets[i] + row;
+  const int page = c.columns > 0 ? x.table[i * c.columns + row / c.page_rows] : i;
   return std::int64_t{page} * c.page_rows + (c.columns > 0 ? row % c.page_rows : row);
+}
+
+/// Contiguous `rows` of all key heads where the sequences' keys lie; NaN elsewhere.
+Buffer<T> cache_of(const SequenceCase& c, const Operands& x, const T* rows, int columns) {
+  const std::int64_t size = std::int64_t{c.key_heads} * columns,
+                     count = c.packed == 2 ? x.k_rows : std::int64_t{x.pages} * c.page_rows;
+  Buffer<T> cache(count * size, static_cast<T>(NAN));
+  for (int i = 0; i < c.sequences; ++i)
+    for (int row = 0; row < x.sk[i]; ++row)
+      std::copy_n(rows + (x.k_offsets[i] + row) * size, size, cache.data() + row_of(c, x, i, row) * size);
+  return cache;
 }
 
 struct Outputs {
@@ -112,17 +128,18 @@ Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, co
             const Buffer<float>& sinks) {
   const int heads = c.key_heads * c.group;
   const std::int64_t rows = (c.packed > 0 ? 1 : c.sequences) * std::int64_t{heads} * x.q_rows;
-  Outputs r{Buffer<T>(place(rows * c.dv), static_cast<T>(NAN)), Buffer<float>(place(rows), NAN), ""};
+  Outputs r{Buffer<T>(rows * c.dv, static_cast<T>(NAN)), Buffer<float>(rows, NAN), ""};
   const Buffer<int> q_offsets = buffer_of(x.q_offsets), k_offsets = buffer_of(x.k_offsets), k_lengths = buffer_of(x.k_lengths),
                     table = buffer_of(x.table);
-  Arguments a;
-  a.dtype = std::is_same_v<T, float> ? DType::f32 : DType::f16;
-  a.batch_dims = 2;
-  a.batch_sizes[0] = static_cast<unsigned>(c.packed > 0 ? 1 : c.sequences), a.batch_sizes[1] = static_cast<unsigned>(c.key_heads);
-  a.batches = a.batch_sizes[0] * a.batch_sizes[1];
-  a.group = c.group, a.sq = x.q_rows, a.sk = c.packed == 2 ? x.k_rows : c.page_rows, a.d = c.d, a.dv = c.dv;
-  const double scale = 1.7 / std::sqrt(c.d);
-  a.scale = c.softcap == 0 ? scale : c.softcap, a.cap_scale = c.softcap == 0 ? 0 : scale / c.softcap;
+  Arguments a = sizes_of({.outer = c.packed > 0 ? 1 : c.sequences,
+                          .inner = c.key_heads,
+                          .group = c.group,
+                          .sq = x.q_rows,
+                          .sk = c.packed == 2 ? x.k_rows : c.page_rows,
+                          .d = c.d,
+                          .dv = c.dv},
+                         std::is_same_v<T, float> ? DType::f32 : DType::f16);
+  set_scale(a, 1.7 / std::sqrt(c.d), c.softcap);
   a.last = a.sk;
   const auto operand = [&](const Buffer<T>& data, int row_heads, int columns, int length, int group) {
     Operand o{.data = data.data(), .row = std::int64_t{row_heads} * columns, .column = 1, .group = columns};
@@ -148,9 +165,9 @@ Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, co
   emulation::launch_options() = {.seed = c.seed, .concurrent_ctas = 3};
 #ifdef FAMILY_SIMT
   const SimtPlan plan = plan_simt_sequences(a, s);
-  Buffer<unsigned char> memory(place(plan.partial_bytes(a.total_rows())), 0xff);
+  Buffer<unsigned char> memory(plan.partial_bytes(a.total_rows()), 0xff);
   launch_simt(plan, simt_arguments(a, s), memory.data(), nullptr);
-  r.tile = "simt " + std::to_string(plan.tile);
+  r.tile = text("simt ", plan.tile);
 #else
 #ifdef FAMILY_WIDE
   if (c.key_heads == 1) divide_group(a, 1);
@@ -168,17 +185,16 @@ Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, co
   r.tile = plan && plan->tiles.table.data() == kMmaTiles.data() ? "few " : "many ";
 #endif
   require(plan.has_value(), "plan");
-  Buffer<unsigned char> memory(place(plan->memory_bytes()), 0xff), counters(place(plan->tiles.counter_bytes()), 0);
+  Buffer<unsigned char> memory(plan->memory_bytes(), 0xff), counters(plan->tiles.counter_bytes(), 0);
 #ifdef FAMILY_WGMMA
   require(launch_wgmma(*plan, a, s, counters.data(), memory.data(), nullptr), "launch");
-  for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "zero counter afterwards");
+  require_zeros(counters);
 #elif defined(FAMILY_WIDE)
   require(launch_wide(*plan, a, s, memory.data(), nullptr), "launch");
 #else
   launch_mma(*plan, a, s, memory.data(), nullptr);
 #endif
-  r.tile +=
-      std::to_string(plan->tiles.tile) + (plan->listed ? " listed" : " direct") + (plan->tiles.through_memory ? " split" : "");
+  r.tile += text(plan->tiles.tile, plan->listed ? " listed" : " direct", plan->tiles.through_memory ? " split" : "");
 #endif
   return r;
 }
@@ -186,10 +202,10 @@ Outputs run(const SequenceCase& c, const Operands& x, const Buffer<T>& query, co
 /// Moves the last c.appended rows of each sequence out of the cache, where NaN is left.
 Buffer<T> take_new(const SequenceCase& c, const Operands& x, const Buffer<T>& cache, int columns) {
   const std::int64_t row_size = std::int64_t{c.key_heads} * columns;
-  Buffer<T> rows(place(std::int64_t{c.sequences} * c.appended * row_size));
+  Buffer<T> rows(std::int64_t{c.sequences} * c.appended * row_size);
   for (int i = 0; i < c.sequences; ++i)
     for (int n = 0; n < c.appended; ++n) {
-      const std::int64_t from = row_of(c, x, i, x.k_lengths[place(i)] + n) * row_size;
+      const std::int64_t from = row_of(c, x, i, x.k_lengths[i] + n) * row_size;
       const std::int64_t to = (std::int64_t{i} * c.appended + n) * row_size;
       std::copy_n(cache.data() + from, row_size, rows.data() + to);
       std::fill_n(cache.data() + from, row_size, static_cast<T>(NAN));
@@ -224,104 +240,74 @@ void check(const SequenceCase& c) {
   if (x.q_rows == 0) return;  // nothing to launch
   if (kNeedsKeys && c.packed == 2 && x.k_rows == 0) return;
   const int heads = c.key_heads * c.group;
-  const std::int64_t q_rows = (c.packed > 0 ? 1 : c.sequences) * std::int64_t{x.q_rows},
-                     k_rows = c.packed == 2 ? x.k_rows : std::int64_t{x.pages} * c.page_rows;
-  const Buffer<T> query = random_numbers<T>(place(q_rows * heads * c.d), c.seed);
-  Buffer<T> key(place(k_rows * c.key_heads * c.d), static_cast<T>(NAN)),
-      value(place(k_rows * c.key_heads * c.dv), static_cast<T>(NAN));
-  const Buffer<T> keys = random_numbers<T>(place(std::int64_t{x.k_rows} * c.key_heads * c.d), c.seed + 1),
-                  values = random_numbers<T>(place(std::int64_t{x.k_rows} * c.key_heads * c.dv), c.seed + 2);
-  if (is_latent(c))
-    for (std::int64_t row = 0; row < std::int64_t{x.k_rows} * c.key_heads; ++row)
-      std::copy_n(keys.data() + row * c.d, c.dv, values.data() + row * c.dv);
-  const int bad = c.poisoned && !is_latent(c) ? static_cast<int>(random() % place(c.sequences)) : -1;
-  const auto fill = [&](const Operands& at, const Buffer<T>& k, const Buffer<T>& v) {
-    for (int i = 0; i < c.sequences; ++i)
-      for (int row = 0; row < x.sk[place(i)]; ++row) {
-        const std::int64_t from = x.k_offsets[place(i)] + row, to = row_of(c, at, i, row);
-        for (int n = 0; n < c.key_heads * c.d; ++n)
-          k[place(to * c.key_heads * c.d + n)] = keys[place(from * c.key_heads * c.d + n)];
-        for (int n = 0; n < c.key_heads * c.dv; ++n)
-          v[place(to * c.key_heads * c.dv + n)] = i == bad ? static_cast<T>(NAN) : values[place(from * c.key_heads * c.dv + n)];
-      }
-  };
-  fill(x, key, value);
+  const std::int64_t q_rows = (c.packed > 0 ? 1 : c.sequences) * std::int64_t{x.q_rows}, row_size = c.key_heads * c.d,
+                     value_size = c.key_heads * c.dv;
+  const Buffer<T> query = random_numbers<T>(q_rows * heads * c.d, c.seed),
+                  keys = random_numbers<T>(x.k_rows * row_size, c.seed + 1),
+                  values = random_numbers<T>(x.k_rows * value_size, c.seed + 2);
+  for (std::int64_t row = 0; is_latent(c) && row < std::int64_t{x.k_rows} * c.key_heads; ++row)
+    std::copy_n(keys.data() + row * c.d, c.dv, values.data() + row * c.dv);
+  const int bad = c.poisoned && !is_latent(c) ? static_cast<int>(random() % c.sequences) : -1;
+  if (bad >= 0) std::fill_n(values.data() + x.k_offsets[bad] * value_size, x.sk[bad] * value_size, static_cast<T>(NAN));
+  const Buffer<T> key = cache_of(c, x, keys.data(), c.d), value = cache_of(c, x, values.data(), c.dv);
   if (c.appended > 0) {
     const Buffer<T> new_keys = take_new(c, x, key, c.d), new_values = take_new(c, x, value, c.dv);
     append(c, x, new_keys, new_values, key, value);
   }
-  const Buffer<float> sinks = random_numbers<float>(place(heads), c.seed + 3);
+  const Buffer<float> sinks = random_numbers<float>(heads, c.seed + 3);
   const Outputs r = run(c, x, query, key, value, sinks);
   std::cout << r.tile << ": " << std::flush;
 
   const std::vector<double> all_queries = doubles(query), all_keys = doubles(keys), all_values = doubles(values);
-  const double scale = 1.7 / std::sqrt(c.d), epsilon = kEpsilon;
-  std::vector<double> expected(r.output.size()), allowed(r.output.size()), lse(r.lse.size()), allowed_lse(r.lse.size());
-  std::vector<double> weights(place(c.max_k)), sums(place(c.dv)), magnitudes(place(c.dv));
+  Expected expected(r.output.size()), lse(r.lse.size());
+  AttentionRow exact(c.dv);
   for (int i = 0; i < c.sequences; ++i)
     for (int h = 0; h < heads; ++h)
-      for (int n = 0; n < x.sq[place(i)]; ++n) {
-        const int sk = x.sk[place(i)], sq = x.sq[place(i)], kv = h / c.group;
-        const std::int64_t diagonal = std::int64_t{n} + sk - sq;
-        const int begin = c.left < 0 ? 0 : static_cast<int>(std::clamp<std::int64_t>(diagonal - c.left, 0, sk)),
-                  end = c.right < 0 ? sk : static_cast<int>(std::clamp<std::int64_t>(diagonal + c.right + 1, begin, sk));
-        const std::int64_t row = c.packed > 0 ? x.q_offsets[place(i)] + n : std::int64_t{i} * c.max_q + n;
+      for (int n = 0; n < x.sq[i]; ++n) {
+        const int sk = x.sk[i];
+        const std::int64_t diagonal = std::int64_t{n} + sk - x.sq[i];
+        const std::int64_t begin = c.left < 0 ? 0 : std::clamp<std::int64_t>(diagonal - c.left, 0, sk),
+                           end = c.right < 0 ? sk : std::clamp<std::int64_t>(diagonal + c.right + 1, begin, sk);
+        const std::int64_t row = c.packed > 0 ? x.q_offsets[i] + n : std::int64_t{i} * c.max_q + n;
         const std::int64_t of_lse = c.packed > 0 ? h * q_rows + row : (std::int64_t{i} * heads + h) * c.max_q + n;
-        const double sink = c.sinks ? sinks[place(h)] : -INFINITY;
-        double largest = sink, sum = 0;
-        for (int k = begin; k < end; ++k) {
-          double score = scale * dot(all_queries.data() + (row * heads + h) * c.d,
-                                     all_keys.data() + ((x.k_offsets[place(i)] + k) * c.key_heads + kv) * c.d, c.d)
-                                     .sum;
-          if (c.softcap != 0) score = c.softcap * std::tanh(score / c.softcap);
-          weights[place(k)] = score, largest = std::max(largest, score);
-        }
-        for (int k = begin; k < end; ++k) sum += weights[place(k)] = std::exp(weights[place(k)] - largest);
-        if (c.sinks) sum += std::exp(sink - largest);
-        lse[place(of_lse)] = sum == 0 ? -INFINITY : largest + std::log(sum);
-        allowed_lse[place(of_lse)] = 2e-5 * std::max(1., std::abs(lse[place(of_lse)]));
-        std::fill(sums.begin(), sums.end(), 0), std::fill(magnitudes.begin(), magnitudes.end(), 0);
-        for (int k = begin; k < end; ++k)
-          add_multiple(weights[place(k)], all_values.data() + ((x.k_offsets[place(i)] + k) * c.key_heads + kv) * c.dv, c.dv,
-                       sums.data(), magnitudes.data());
+        const std::int64_t key_head = std::int64_t{x.k_offsets[i]} * c.key_heads + h / c.group;
+        exact.attend(all_queries.data() + (row * heads + h) * c.d, c.d,
+                     {all_keys.data() + key_head * c.d, std::int64_t{c.key_heads} * c.d},
+                     {all_values.data() + key_head * c.dv, std::int64_t{c.key_heads} * c.dv}, begin, end,
+                     c.sinks ? sinks[h] : -INFINITY,
+                     [&](std::int64_t, const Dot& product) { return capped(1.7 / std::sqrt(c.d) * product.sum, c.softcap); });
+        lse.set(of_lse, exact.lse, 2e-5 * std::max(1., std::abs(exact.lse)));
         for (int y = 0; y < c.dv; ++y) {
-          const std::size_t at = place((row * heads + h) * c.dv + y);
+          const std::int64_t at = (row * heads + h) * c.dv + y;
           if (i == bad && begin < end) {
             require(std::isnan(static_cast<float>(r.output[at])), "NaN of a sequence whose values are NaN");
-            r.output[at] = static_cast<T>(0.f);
-            continue;
+            expected.skip(at);
+          } else if (exact.sees_keys) {
+            const double value = exact.output[y];
+            expected.set(at, value, exact.magnitudes[y] * 1.5 * kEpsilon + std::abs(value) * kEpsilon + 0x1p-23);
           }
-          expected[at] = begin == end ? 0 : sums[place(y)] / sum;
-          allowed[at] =
-              begin == end ? 0 : magnitudes[place(y)] / sum * 1.5 * epsilon + std::abs(expected[at]) * epsilon + 0x1p-23;
         }
       }
-  require_close(r.output, expected, allowed, "output");
-  require_close(r.lse, lse, allowed_lse, "log-sum-exp");
+  expected.compare(r.output, "output");
+  lse.compare(r.lse, "log-sum-exp");
   if (!c.invariant) return;
 
   // One sequence alone, in other pages.
-  const int i = static_cast<int>(random() % place(c.sequences));
+  const int i = static_cast<int>(random() % c.sequences);
   SequenceCase one = c;
   one.sequences = 1, one.sm_count = c.sm_count + 1, one.seed = c.seed + 1;
-  one.max_q = c.packed > 0 ? std::max(x.sq[place(i)], 1) : c.max_q, one.max_k = std::max(x.sk[place(i)], 1);
+  one.max_q = c.packed > 0 ? std::max(x.sq[i], 1) : c.max_q, one.max_k = std::max(x.sk[i], 1);
   Operands y;
-  y.sq = {x.sq[place(i)]}, y.sk = {x.sk[place(i)]}, y.k_lengths = {x.k_lengths[place(i)]};
+  y.sq = {x.sq[i]}, y.sk = {x.sk[i]}, y.k_lengths = {x.k_lengths[i]};
   y.q_offsets = {0, y.sq[0]}, y.k_offsets = {0, y.sk[0]}, y.q_rows = c.packed > 0 ? y.sq[0] : c.max_q, y.k_rows = y.sk[0];
   if (y.q_rows == 0 || (kNeedsKeys && c.packed == 2 && y.k_rows == 0)) return;
   y.pages = c.columns > 0 ? c.columns : 1;
   for (int j = 0; j < c.columns; ++j) y.table.push_back(c.columns - 1 - j);
-  const std::int64_t first_row = c.packed > 0 ? x.q_offsets[place(i)] : std::int64_t{i} * c.max_q;
-  const std::int64_t rows_alone = c.packed == 2 ? y.k_rows : std::int64_t{y.pages} * c.page_rows;
-  Buffer<T> query_alone(place(std::int64_t{y.q_rows} * heads * c.d)),
-      key_alone(place(rows_alone * c.key_heads * c.d), static_cast<T>(NAN)),
-      value_alone(place(rows_alone * c.key_heads * c.dv), static_cast<T>(NAN));
+  const std::int64_t first_row = c.packed > 0 ? x.q_offsets[i] : std::int64_t{i} * c.max_q;
+  Buffer<T> query_alone(std::int64_t{y.q_rows} * heads * c.d);
   std::copy_n(query.data() + first_row * heads * c.d, query_alone.size(), query_alone.data());
-  for (int row = 0; row < y.sk[0]; ++row) {
-    const std::int64_t from = row_of(c, x, i, row), to = row_of(one, y, 0, row);
-    std::copy_n(key.data() + from * c.key_heads * c.d, c.key_heads * c.d, key_alone.data() + to * c.key_heads * c.d);
-    std::copy_n(value.data() + from * c.key_heads * c.dv, c.key_heads * c.dv, value_alone.data() + to * c.key_heads * c.dv);
-  }
+  const Buffer<T> key_alone = cache_of(one, y, keys.data() + x.k_offsets[i] * row_size, c.d),
+                  value_alone = cache_of(one, y, values.data() + x.k_offsets[i] * value_size, c.dv);
   const Outputs alone = run(one, y, query_alone, key_alone, value_alone, sinks);
   if (i != bad)
     require(std::memcmp(alone.output.data(), r.output.data() + first_row * heads * c.dv, alone.output.size() * sizeof(T)) == 0,
@@ -330,14 +316,4 @@ void check(const SequenceCase& c) {
 
 }  // namespace
 
-int main() {
-  SequenceCase c;
-  int failed = 0;
-  while (std::cin >> c.seed >> c.sm_count >> c.sequences >> c.key_heads >> c.group >> c.d >> c.dv >> c.packed >> c.page_rows >>
-         c.columns >> c.appended >> c.max_q >> c.max_k >> c.left >> c.right >> c.softcap >> c.sinks >> c.invariant >>
-         c.poisoned >> c.lengths)
-    failed += run_checks([&] { check(c); });
-  return failed;
-}
-
-extern "C" cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int) { return cudaSuccess; }
+int main() { return check_cases<SequenceCase>(check); }

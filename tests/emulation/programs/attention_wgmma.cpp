@@ -64,29 +64,26 @@ constexpr bool kInvariant = true;
 constexpr bool kInvariant = false;
 #endif
 
-void check(Case c) {
+void check(const Case& of_input) {
+  Case c = of_input;
 #ifdef WIDE
   kLatent = std::exchange(c.mask, 0) == 9;
 #endif
   constexpr bool kHalf = std::is_same_v<T, half>;
   const int all_heads = c.inner * c.group;
-  // Poisoned out of bounds: a few elements after each operand.
-  const auto fill = [&](std::int64_t count, std::uint64_t seed) { return random_numbers<T>(place(count), seed); };
-  const Buffer<T> query = fill(std::int64_t{c.outer} * all_heads * c.sq * c.d, c.seed),
-                  key = fill(std::int64_t{c.outer} * c.inner * c.sk * c.d, c.seed + 1),
-                  value = fill(std::int64_t{c.outer} * c.inner * c.sk * c.dv, c.seed + 2);
+  const Buffer<T> query = random_numbers<T>(std::int64_t{c.outer} * all_heads * c.sq * c.d, c.seed),
+                  key = random_numbers<T>(std::int64_t{c.outer} * c.inner * c.sk * c.d, c.seed + 1),
+                  value = random_numbers<T>(std::int64_t{c.outer} * c.inner * c.sk * c.dv, c.seed + 2);
   const std::int64_t rows = std::int64_t{c.outer} * all_heads * c.sq;
-  Buffer<T> output(place(rows * c.dv), static_cast<T>(NAN));
-  Buffer<float> lse(place(rows), NAN);
+  Buffer<T> output(rows * c.dv, static_cast<T>(NAN));
+  Buffer<float> lse(rows, NAN);
 
   Arguments a = sizes_of(c, kHalf ? DType::f16 : DType::bf16);
-  const double scale = 1.7 / std::sqrt(c.d);
-  a.scale = c.softcap == 0 ? scale : c.softcap, a.cap_scale = c.softcap == 0 ? 0 : scale / c.softcap;
-  a.first = c.first, a.last = c.last;
-  const Buffer<T> own_sinks = fill(std::int64_t{c.outer} * all_heads, c.seed + 4);
+  const double scale = set_scale(a, 1.7 / std::sqrt(c.d), c.softcap);
+  const Buffer<T> own_sinks = random_numbers<T>(std::int64_t{c.outer} * all_heads, c.seed + 4);
   Buffer<float> sinks(own_sinks.size());
   for (std::size_t i = 0; i < sinks.size(); ++i)  // of sizes from far below the scores to far above
-    sinks[i] = static_cast<float>(own_sinks[c.sinks == 1 ? i % place(all_heads) : i]) * (c.sinks == 1 ? 8.f : 1.f);
+    sinks[i] = static_cast<float>(own_sinks[c.sinks == 1 ? i % all_heads : i]) * (c.sinks == 1 ? 8.f : 1.f);
   if (c.sinks != 0) {
     a.sinks.data = c.sinks == 1 ? static_cast<const void*>(sinks.data()) : own_sinks.data();
     a.sinks_dtype = c.sinks == 1 ? DType::f32 : a.dtype;
@@ -98,69 +95,22 @@ void check(Case c) {
 #endif
   a.output = output.data(), a.lse = lse.data();
 
-  // Key sk / 2 of the last key head.
-  T* const special_key = key.data() + (c.outer - 1) * a.key.batch[0] + (c.inner - 1) * a.key.batch[1] + c.sk / 2 * a.key.row;
-  if (c.special == 1) special_key[1] = static_cast<T>(NAN);
-  if (c.special == 2) {
-    for (int x = 0; x < c.d; ++x) special_key[x] = static_cast<T>(x == 1 ? INFINITY : 0.f);
-    for (std::size_t i = 0; i < query.size(); ++i) query[i] = static_cast<T>(std::abs(static_cast<float>(query[i])) + 0.01f);
-  }
-
-  // The mask: (outer or 1, heads or 1, rows or 1, sk), with bshd rows before heads in memory. Poisoned between the rows.
-  const std::int64_t mask_heads = c.heads ? all_heads : 1, mask_rows = c.rows ? c.sq : 1, mask_outer = c.shared ? 1 : c.outer;
-  const auto elements = place(c.mask ? mask_outer * mask_heads * mask_rows * c.sk : 0);
-  const std::int64_t pitch = c.aligned ? (c.sk + 15) / 16 * 16 : c.sk, mask_batch = mask_heads * mask_rows * pitch;
-  const std::int64_t mask_head = c.bshd ? pitch : mask_rows * pitch, mask_row = c.bshd ? mask_heads * pitch : pitch;
-  std::vector<double> bias(elements);
-  const auto bias_of = [&](std::int64_t o, std::int64_t head, std::int64_t row, std::int64_t k) {
-    return bias[place((((c.shared ? 0 : o) * mask_heads + (c.heads ? head : 0)) * mask_rows + (c.rows ? row : 0)) * c.sk + k)];
-  };
-  std::mt19937_64 random(c.seed + 3);
-  for (std::size_t i = 0; i < elements; ++i) {
-    const auto k = static_cast<std::int64_t>(i) % c.sk, row = static_cast<std::int64_t>(i) / c.sk % mask_rows;
-    const bool away = c.rows && c.heads ? row / 100 != k / 100 : random() % 4 == 0;
-    if (c.special == 3 && row % 3 == 0) {
-      bias[i] = c.mask == 3 ? std::numeric_limits<float>::lowest() : kHalf ? -65504. : -0x1.fep127;
-      continue;
-    }
-    if (c.special == 4 && row % 3 == 0) {
-      bias[i] = c.mask == 2 && kHalf ? -0x1.8p14 : -0x1.8p29;
-      continue;
-    }
-    bias[i] = away ? -INFINITY : c.mask == 1 ? 0 : static_cast<double>(static_cast<T>(static_cast<float>(random() % 64) / 16.f));
-  }
-  const auto places = place(mask_outer * mask_batch);
-  Buffer<unsigned char> flags(c.mask == 1 ? places : 0, 1);
-  Buffer<T> halves(c.mask == 2 ? places : 0, static_cast<T>(NAN));
-  Buffer<float> floats(c.mask == 3 ? places : 0, NAN);
-  for (std::size_t from = 0; from < elements; ++from) {
-    const auto line = static_cast<std::int64_t>(from) / c.sk;
-    const std::size_t i = place(line / mask_rows / mask_heads * mask_batch + line / mask_rows % mask_heads * mask_head +
-                                line % mask_rows * mask_row + static_cast<std::int64_t>(from) % c.sk);
-    if (c.mask == 1) flags[i] = bias[from] == 0 ? static_cast<unsigned char>(1 + i % 2 * 254) : 0;
-    if (c.mask == 2) halves[i] = static_cast<T>(static_cast<float>(bias[from]));
-    if (c.mask == 3) floats[i] = static_cast<float>(bias[from]);
-  }
-  if (c.mask) {
-    a.masked = true;
-    a.mask_dtype = c.mask == 1 ? DType::boolean : c.mask == 2 ? a.dtype : DType::f32;
-    a.mask.data = c.mask == 1   ? static_cast<void*>(flags.data())
-                  : c.mask == 2 ? static_cast<void*>(halves.data())
-                                : floats.data();
-    a.mask.column = 1, a.mask.row = c.rows ? mask_row : 0;
-    a.mask.group = c.heads ? mask_head : 0;
-    a.mask.batch[1] = c.heads ? c.group * mask_head : 0, a.mask.batch[0] = c.shared ? 0 : mask_batch;
-  }
+  poison_key(c, a, query, key);
+  std::optional<double> lowest;
+  if (c.special == 3) lowest = c.mask == 3 ? std::numeric_limits<float>::lowest() : kHalf ? -65504. : -0x1.fep127;
+  if (c.special == 4) lowest = c.mask == 2 && kHalf ? -0x1.8p14 : -0x1.8p29;
+  const RandomMask<T> mask(c, lowest);
+  mask.set(a, c);
 
   const auto run = [&](const Arguments& arguments, int sm_count, std::uint64_t seed) {
     Problem problem = tile_problem(arguments);
     problem.sm_count = sm_count, problem.batch_invariant = kInvariant && c.seed % 2 == 1;
     const auto plan = make_plan(problem);
     require(plan.has_value(), "plan");
-    Buffer<unsigned char> counters(place(plan->counter_bytes()), 0), memory(place(plan->memory_bytes()), 0xff);
+    Buffer<unsigned char> counters(plan->counter_bytes(), 0), memory(plan->memory_bytes(), 0xff);
     emulation::launch_options() = {.seed = seed, .concurrent_ctas = 3};
     require(launch(*plan, arguments, counters.data(), memory.data()), "launch");
-    for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "zero counter afterwards");
+    require_zeros(counters);
     return *plan;
   };
   Arguments large = a;
@@ -173,69 +123,51 @@ void check(Case c) {
   // Always in the batch-invariant mode, where keys are not split.
   check_last_batch(c, a, output, lse, plan.splits, [&](const auto&... more) { return run(more...).splits; });
 
-  std::vector<double> expected(output.size()), allowed(output.size()), expected_lse(lse.size()), allowed_lse(lse.size());
-  const std::vector<double> queries = doubles(query), keys_of_all = doubles(key),
-                            values = a.value.data == a.key.data ? keys_of_all : doubles(value);
-  std::vector<double> weights(place(c.sk)), sums(place(c.dv)), magnitudes(place(c.dv));
+  Expected expected(output.size()), expected_lse(lse.size());
+  const std::vector<double> queries = doubles(query), keys = doubles(key),
+                            values = a.value.data == a.key.data ? keys : doubles(value);
+  AttentionRow exact(c.dv);
   for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group;
-    const std::int64_t begin = std::clamp<std::int64_t>(i + c.first, 0, c.sk),
-                       keys = std::clamp<std::int64_t>(i + c.last, begin, c.sk);
-    const double sink = c.sinks == 0 ? -INFINITY : sinks[place(o * all_heads + head)];
-    const std::int64_t q = o * a.query.batch[0] + head * a.query.group + i * a.query.row;
-    const double* const k = keys_of_all.data() + o * a.key.batch[0] + kv * a.key.batch[1];
-    const double* const v = values.data() + o * a.value.batch[0] + kv * a.value.batch[1];
-    double sum = 0, largest = -INFINITY;
-    for (std::int64_t j = begin; j < keys; ++j) {
-      double score = scale * dot(queries.data() + q, k + j * a.key.row, c.d).sum;
-      if (c.softcap != 0) score = c.softcap * std::tanh(score / c.softcap);
-      if (c.mask) {
-        const double b = bias_of(o, head, i, j);
-        score = c.mask == 1 && b != 0 ? b : score + b;
-        if (c.special == 4 && b == -0x1.8p29) score = static_cast<float>(score);
-      }
-      weights[place(j)] = score, largest = std::max(largest, score);
-    }
-    const bool seen = o == c.outer - 1 && kv == c.inner - 1 && begin <= c.sk / 2 && c.sk / 2 < keys &&
-                      (!c.mask || bias_of(o, head, i, c.sk / 2) != -INFINITY);
-    const bool poisoned = (c.special == 1 || (c.special == 2 && c.softcap == 0)) && seen;  // tanh(inf) is 1
-    // A key that the row does not see, but another row of its tile does: the score is masked, the value is not changed.
-    if (c.special == 1 && !seen && o == c.outer - 1 && kv == c.inner - 1 && begin <= c.sk / 2 && c.sk / 2 < keys)
-      weights[place(c.sk / 2)] = -INFINITY;
-    const double keys_largest = largest;
-    largest = std::max(largest, sink);
-    for (std::int64_t j = begin; j < keys; ++j)
-      sum += weights[place(j)] = keys_largest == -INFINITY ? 0 : std::exp(weights[place(j)] - largest);
-    if (c.sinks != 0) sum += std::exp(sink - largest);
-    expected_lse[place(row)] = largest + std::log(sum),
-    allowed_lse[place(row)] = 2e-5 * std::max(1., std::abs(expected_lse[place(row)]));
-    if (sum == 0) expected_lse[place(row)] = -INFINITY;
-    std::fill(sums.begin(), sums.end(), 0), std::fill(magnitudes.begin(), magnitudes.end(), 0);
-    for (std::int64_t j = begin; j < keys; ++j)
-      add_multiple(weights[place(j)], v + j * a.value.row, c.dv, sums.data(), magnitudes.data());
+    const std::int64_t o = row / c.sq / all_heads, head = row / c.sq % all_heads, i = row % c.sq, kv = head / c.group,
+                       begin = std::clamp<std::int64_t>(i + c.first, 0, c.sk),
+                       end = std::clamp<std::int64_t>(i + c.last, begin, c.sk), special = c.sk / 2;
+    const bool in_reach = o == c.outer - 1 && kv == c.inner - 1 && begin <= special && special < end,
+               seen = in_reach && (!c.mask || mask.at(o, head, i, special) != -INFINITY);
+    exact.attend(queries.data() + o * a.query.batch[0] + head * a.query.group + i * a.query.row, c.d,
+                 {keys.data() + o * a.key.batch[0] + kv * a.key.batch[1], a.key.row},
+                 {values.data() + o * a.value.batch[0] + kv * a.value.batch[1], a.value.row}, begin, end,
+                 c.sinks == 0 ? -INFINITY : sinks[o * all_heads + head], [&](std::int64_t j, const Dot& product) -> double {
+                   // A key that the row does not see, but another row of its tile does: the score is masked, not the value.
+                   if (c.special == 1 && in_reach && !seen && j == special) return -INFINITY;
+                   const double score = capped(scale * product.sum, c.softcap), bias = c.mask ? mask.at(o, head, i, j) : 0;
+                   if (c.mask == 1 && bias != 0) return bias;
+                   return c.special == 4 && bias == -0x1.8p29 ? static_cast<float>(score + bias) : score + bias;
+                 });
+    const bool poisoned = seen && (c.special == 1 || (c.special == 2 && c.softcap == 0));  // tanh(inf) is 1
+    const double epsilon = kHalf ? 0x1p-11 : 0x1p-8;
+    // A score beside -65504 or -1.5 2^14 is rounded to a multiple of 2^-8 in fp32 (wider types' lowest numbers hide it whole).
+    const double of_weights = kHalf && c.special >= 3 && c.mask == 2 && i % 3 == 0 ? 0x1p-8 : 1.5 * epsilon;
     for (int x = 0; x < c.dv; ++x) {
-      const double y = sums[place(x)], magnitude = magnitudes[place(x)];
-      const double epsilon = kHalf ? 0x1p-11 : 0x1p-8;
-      // A score beside -65504 or -1.5 2^14 is rounded to a multiple of 2^-8 in fp32 (wider types' lowest numbers hide it whole).
-      const double of_weights = kHalf && c.special >= 3 && c.mask == 2 && i % 3 == 0 ? 0x1p-8 : 1.5 * epsilon;
-      expected[place(row * c.dv + x)] = sum == 0 ? 0 : y / sum;
-      allowed[place(row * c.dv + x)] =
-          sum == 0 ? 0 : magnitude / sum * of_weights + std::abs(y / sum) * epsilon + (kHalf ? 0x1p-23 : 0);
+      const std::int64_t at = row * c.dv + x;
       if (poisoned) {
-        require(std::isnan(static_cast<float>(output[place(row * c.dv + x)])), "NaN in a row that sees a NaN or +inf score");
-        output[place(row * c.dv + x)] = static_cast<T>(0.f), expected[place(row * c.dv + x)] = 0;
-        allowed[place(row * c.dv + x)] = 0;
+        require(std::isnan(static_cast<float>(output[at])), "NaN in a row that sees a NaN or +inf score");
+        expected.skip(at);
+      } else if (exact.sees_keys) {
+        const double y = exact.output[x];
+        expected.set(at, y, exact.magnitudes[x] * of_weights + std::abs(y) * epsilon + (kHalf ? 0x1p-23 : 0));
       }
     }
     if (poisoned) {
-      require(c.special == 2 ? lse[place(row)] == INFINITY : std::isnan(lse[place(row)]), "NaN or +inf log-sum-exp");
-      lse[place(row)] = 0, expected_lse[place(row)] = 0, allowed_lse[place(row)] = 0;
+      require(c.special == 2 ? lse[row] == INFINITY : std::isnan(lse[row]), "NaN or +inf log-sum-exp");
+      expected_lse.skip(row);
+    } else {
+      expected_lse.set(row, exact.lse, 2e-5 * std::max(1., std::abs(exact.lse)));
     }
   }
-  require_close(output, expected, allowed, "output");
-  require_close(lse, expected_lse, allowed_lse, "log-sum-exp");
+  expected.compare(output, "output");
+  expected_lse.compare(lse, "log-sum-exp");
 }
 
 }  // namespace
 
-int main() { return check_cases(check); }
+int main() { return check_cases<Case>(check); }

@@ -23,14 +23,13 @@ void check_sliced(std::uint64_t seed) {
                              : random.one_in(2) ? 500
                                                 : 2100);
   const RandomProduct<float> product(random, {}, m, n, k, seed);
-  const DeviceProperties gpu{.major = 9, .sm_count = 132, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
   const auto& tile = kSlicedTiles[seed % kSlicedTiles.size()];
-  auto plan = *offer_sliced({product.problem, gpu, tile.name});
+  auto plan = *offer_sliced({product.problem, hopper(132), tile.name});
   const std::int64_t chunks = (k + kSlicedDepth - 1) / kSlicedDepth;
   if (!plan.apart)
     plan.splits = random(1, static_cast<int>(std::clamp<std::int64_t>(chunks / kSlicedWarps, 1, kSlicedMaxSplits)));
   emulation::launch_options() = {.seed = seed};
-  product.check(std::string(tile.name) + "/" + std::to_string(plan.splits) + " seed " + std::to_string(seed), 0x1p-40,
+  product.check(text(tile.name, "/", plan.splits, " seed ", seed), 0x1p-40,
                 [&](const Problem& p) { launch_sliced(p, plan, nullptr); });
 }
 
@@ -39,16 +38,15 @@ void check_bf16x3(std::uint64_t seed) {
   Random random{seed * 7919 + 3};
   const int m = random(1, 150), n = random(1, 280), k = random(1, random.one_in(2) ? 520 : 130);
   const RandomProduct<float> product(random, {}, m, n, k, seed);
-  const DeviceProperties gpu{.major = 9, .sm_count = random(1, 6), .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
-  const auto plan = offer_bf16x3({product.problem, gpu, "bf16x3"});
+  const auto plan = offer_bf16x3({product.problem, hopper(random(1, 6)), "bf16x3"});
   require(plan.has_value(), "a plan");
-  Buffer<unsigned char> counters(static_cast<std::size_t>(plan->counter_bytes) + 16);
-  Buffer<float> partials(static_cast<std::size_t>(plan->partial_bytes / 4 + 1), NAN);
+  Buffer<unsigned char> counters(plan->counter_bytes + 16);
+  Buffer<float> partials(plan->partial_bytes / 4 + 1, NAN);
   emulation::launch_options() = {.seed = seed, .all_ctas = true};
-  product.check("bf16x3 seed " + std::to_string(seed), 0x1p-20, [&](const Problem& p) {
+  product.check(text("bf16x3 seed ", seed), 0x1p-20, [&](const Problem& p) {
     require(launch_bf16x3(p, *plan, counters.data(), partials.data(), nullptr), "a launch");
   });
-  for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "clean counters");
+  require_zeros(counters);
 }
 
 /// Against products of operands rounded to tf32. `whole`: strides of whole 16 bytes, which TMA can load; else one of two MN-major
@@ -61,19 +59,17 @@ void check_tf32(std::uint64_t seed, bool whole) {
                                      random(1, 150), random(1, 150), k, seed);
   Problem asked = product.problem;
   asked.precision = Precision::high;
-  const DeviceProperties gpu{.major = 9, .sm_count = random(1, 8)};
-  const auto plan = offer_tf32({asked, gpu, kTf32Tiles[seed % kTf32Tiles.size()].name});
+  const auto plan = offer_tf32({asked, hopper(random(1, 8)), kTf32Tiles[seed % kTf32Tiles.size()].name});
   require(plan.has_value(), "a plan");
-  Buffer<unsigned char> workspace(static_cast<std::size_t>(plan->workspace_bytes), 0xff);  // NaN
-  Buffer<unsigned> counters(static_cast<std::size_t>(plan->counter_bytes / 4 + 1));
-  Buffer<float> partials(static_cast<std::size_t>(plan->partial_bytes / 4 + 1), NAN);
+  Buffer<unsigned char> workspace(plan->workspace_bytes, 0xff);  // NaN
+  Buffer<unsigned> counters(plan->counter_bytes / 4 + 1);
+  Buffer<float> partials(plan->partial_bytes / 4 + 1, NAN);
   emulation::launch_options() = {.seed = seed, .all_ctas = true};
   const auto launch = [&](const Problem& p) {
     require(launch_tf32(p, *plan, workspace.data(), counters.data(), partials.data(), nullptr), "a launch");
   };
-  product.check(std::string(info(plan->tile).name) + " splits " + std::to_string(plan->splits) + " seed " + std::to_string(seed),
-                0x1p-20, launch, tf32);
-  for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "clean counters");
+  product.check(text(info(plan->tile).name, " splits ", plan->splits, " seed ", seed), 0x1p-20, launch, tf32);
+  require_zeros(counters);
 }
 
 }  // namespace

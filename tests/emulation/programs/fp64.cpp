@@ -8,17 +8,15 @@ using namespace xgemm::matmul;
 
 namespace {
 
-constexpr DeviceProperties kGpu{.major = 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
-
 /// `share` segments per CTA, or k-blocks of a problem that is not batch-invariant.
 void launch(const Problem& p, std::string_view tile, std::int64_t share, std::uint64_t seed) {
-  auto plan = offer_fp64({p, kGpu, tile});
+  auto plan = offer_fp64({p, hopper(4), tile});
   require(plan.has_value(), "plan");
   const std::int64_t of_cta = std::min(plan->blocks, share * (p.batch_invariant ? plan->segment : 1));
   if (!p.batch_invariant) plan->segment = of_cta;
   plan->split_blocks = of_cta, plan->splits = ceil_div(plan->blocks, of_cta);
   plan->workspace_bytes = plan->splits > 1 ? 8 * ceil_div(plan->blocks, plan->segment) * p.batches * p.m * p.n : 0;
-  Buffer<double> workspace(static_cast<std::size_t>(plan->workspace_bytes / 8 + 1), NAN);
+  Buffer<double> workspace(plan->workspace_bytes / 8 + 1, NAN);
   emulation::launch_options() = {.seed = seed};
   launch_fp64(p, *plan, workspace.data(), nullptr);
 }
@@ -28,7 +26,7 @@ void check(std::uint64_t seed) {
   const int m = random(0, 2) ? random(1, 150) : random(1, 20), n = random.one_in(6) ? 1 : random(5, 150),
             k = random(0, 2) == 0 ? random(512, 1100) : random(1, 100);
   RandomProduct<double> product(random, {.few_batches = m * n < 5000}, m, n, k, seed);
-  product.check("free splits, seed " + std::to_string(seed), 0x1p-52 * std::sqrt(k),
+  product.check(text("free splits, seed ", seed), 0x1p-52 * std::sqrt(k),
                 [&](const Problem& p) { launch(p, kFp64Tiles[seed % kFp64Tiles.size()].name, random(1, 40), seed); });
   if (n == 1) return;  // batch-invariant: gemv's
   product.problem.batch_invariant = true;
@@ -36,7 +34,7 @@ void check(std::uint64_t seed) {
   constexpr std::size_t kWithTotals = kFp64Tiles.size() - 1;  // all but the first
   for (const std::size_t tile : {seed, seed + 1 + seed / kWithTotals}) {
     const std::string_view name = kFp64Tiles[1 + tile % kWithTotals].name;
-    const std::string what = std::string(name) + " seed " + std::to_string(seed);
+    const std::string what = text(name, " seed ", seed);
     auto out = product.check(what, 0x1p-52 * std::sqrt(k), [&](const Problem& p) { launch(p, name, random(1, 5), seed + tile); });
     if (first)
       require_same_bits(out, *first, what);
@@ -46,15 +44,12 @@ void check(std::uint64_t seed) {
   Problem row = product.problem;
   if (row.c.data || row.residual.data) return;
   const int which = random(0, m - 1);
-  Buffer<double> alone(static_cast<std::size_t>(row.batches * n)), of_all(alone.size());
+  Buffer<double> alone(row.batches * n), of_all(alone.size());
   row.m = 1, row.out = alone.data();
   row.a.data = static_cast<const double*>(row.a.data) + which * row.a.row_stride;
   launch(row, {}, random(1, 5), seed);
-  for (std::size_t i = 0; i < of_all.size(); ++i)
-    of_all[i] = (*first)[(i / static_cast<std::size_t>(n) * static_cast<std::size_t>(m) + static_cast<std::size_t>(which)) *
-                             static_cast<std::size_t>(n) +
-                         i % static_cast<std::size_t>(n)];
-  require_same_bits(alone, of_all, "a row alone, seed " + std::to_string(seed));
+  for (std::size_t i = 0; i < of_all.size(); ++i) of_all[i] = (*first)[(i / n * m + which) * n + i % n];
+  require_same_bits(alone, of_all, text("a row alone, seed ", seed));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Every step of csrc/lab/attention against attention in double: lengths around the tiles' edges, causal or not, both head sizes.
 // The program's arguments: how many seeds of the steps whose copies and products are asynchronous (04 to 07); the others get two.
-#include "check.h"
 #include "lab/attention/attention.h"
+#include "programs/attention_reference.h"
 
 using namespace xgemm::lab::attention;
 using xgemm::lab::find_step;
@@ -10,13 +10,11 @@ using T = __nv_bfloat16;
 namespace {
 
 void check(int step, int heads, int s, int d, bool causal, std::uint64_t seed) {
-  const auto size = [](int x, int y, int z) {
-    return static_cast<std::size_t>(x) * static_cast<std::size_t>(y) * static_cast<std::size_t>(z);
-  };
-  const Buffer<T> query = random_numbers<T>(size(heads, s, d), seed), key = random_numbers<T>(size(heads, s, d), seed + 1),
-                  value = random_numbers<T>(size(heads, s, d), seed + 2);
-  Buffer<T> out(size(heads, s, d), static_cast<T>(NAN));
-  Buffer<float> scores(step == 1 ? size(heads, s, s) : 0, NAN);
+  const int count = heads * s * d;
+  const Buffer<T> query = random_numbers<T>(count, seed), key = random_numbers<T>(count, seed + 1),
+                  value = random_numbers<T>(count, seed + 2);
+  Buffer<T> out(count, static_cast<T>(NAN));
+  Buffer<float> scores(step == 1 ? heads * s * s : 0, NAN);
   // Scores of 1.5 / sqrt(d): sharper weights than uniform numbers would give.
   const double scale = 4.5 / std::sqrt(d);
   Problem p{.query = query.data(),
@@ -37,27 +35,18 @@ void check(int step, int heads, int s, int d, bool causal, std::uint64_t seed) {
   find_step<Step>({step, d})->launch(p, nullptr);
 
   const std::vector<double> queries = doubles(query), keys = doubles(key), values = doubles(value);
-  std::vector<double> expected(out.size()), allowed(out.size()), weights(size(s, 1, 1)), sums(size(d, 1, 1)), magnitudes(sums);
-  for (int i = 0; i < heads * s; ++i) {
-    const std::size_t row = size(i, d, 1), first = size(i / s, s, d);
-    const int seen = causal ? i % s + 1 : s;
-    double sum = 0;
-    for (int j = 0; j < seen; ++j) {
-      const double score = dot(queries.data() + row, keys.data() + first + size(j, d, 1), d).sum;
-      sum += weights[size(j, 1, 1)] = std::exp(score * scale);
-    }
-    std::fill(sums.begin(), sums.end(), 0), std::fill(magnitudes.begin(), magnitudes.end(), 0);
-    for (int j = 0; j < seen; ++j)
-      add_multiple(weights[size(j, 1, 1)] / sum, values.data() + first + size(j, d, 1), d, sums.data(), magnitudes.data());
-    for (std::size_t c = 0; c < sums.size(); ++c) {
-      expected[row + c] = sums[c];
-      // The result's rounding; from step 04 on each weight's.
-      allowed[row + c] = std::abs(sums[c]) * 0x1p-8 + magnitudes[c] * (step < 4 ? 1e-5 : 0x1p-8);
-    }
+  Expected expected(count);
+  AttentionRow exact(d);
+  for (int row = 0; row < heads * s; ++row) {
+    const int of_head = row / s * s * d;
+    exact.attend(queries.data() + row * d, d, {keys.data() + of_head, d}, {values.data() + of_head, d}, 0,
+                 causal ? row % s + 1 : s, -INFINITY, [&](std::int64_t, const Dot& product) { return product.sum * scale; });
+    // The result's rounding; from step 04 on each weight's.
+    for (int x = 0; x < d; ++x)
+      expected.set(row * d + x, exact.output[x],
+                   std::abs(exact.output[x]) * 0x1p-8 + exact.magnitudes[x] * (step < 4 ? 1e-5 : 0x1p-8));
   }
-  require_close(out, expected, allowed,
-                "step " + std::to_string(step) + ", s " + std::to_string(s) + ", d " + std::to_string(d) +
-                    (causal ? ", causal" : "") + ", seed " + std::to_string(seed));
+  expected.compare(out, text("step ", step, ", s ", s, ", d ", d, causal ? ", causal" : "", ", seed ", seed));
 }
 
 }  // namespace

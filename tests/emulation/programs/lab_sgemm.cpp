@@ -11,15 +11,12 @@ namespace {
 
 void check(std::uint64_t seed) {
   for (const auto& [m, n, k] : {std::array{1, 37, 5}, {33, 65, 20}, {129, 132, 36}, {9, 8, 0}}) {
-    const Buffer<float> a = random_numbers<float>(static_cast<std::size_t>(m * k), 1),
-                        b = random_numbers<float>(static_cast<std::size_t>(k * n), 2),
-                        c = random_numbers<float>(static_cast<std::size_t>(m * n), 3);
-    Buffer<float> first(static_cast<std::size_t>(m * n));
+    const Buffer<float> a = random_numbers<float>(m * k, 1), b = random_numbers<float>(k * n, 2),
+                        c = random_numbers<float>(m * n, 3);
+    Buffer<float> first(m * n);
     for (std::size_t i = 0; i < first.size(); ++i) {
       float sum = 0;
-      for (int j = 0; j < k; ++j)
-        sum += a[i / static_cast<std::size_t>(n) * static_cast<std::size_t>(k) + static_cast<std::size_t>(j)] *
-               b[static_cast<std::size_t>(j * n) + i % static_cast<std::size_t>(n)];
+      for (int j = 0; j < k; ++j) sum += a[i / n * k + j] * b[(j * n) + i % n];
       first[i] = std::fma(3.0f, c[i], -0.5f * sum);
     }
     for (const int step : {7, 8, 9}) {

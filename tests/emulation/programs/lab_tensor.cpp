@@ -9,26 +9,22 @@ using T = __nv_bfloat16;
 namespace {
 
 void check(int m, int n, int k, std::uint64_t seed) {
-  const auto size = [](int x, int y) { return static_cast<std::size_t>(x) * static_cast<std::size_t>(y); };
-  const Buffer<T> a = random_numbers<T>(size(m, k), seed), b = random_numbers<T>(size(n, k), seed + 1);
+  const Buffer<T> a = random_numbers<T>(m * k, seed), b = random_numbers<T>(n * k, seed + 1);
   const std::vector<double> rows = doubles(a), columns = doubles(b);
-  std::vector<double> expected(size(m, n)), allowed(size(m, n));
+  Expected expected(m * n);
   for (int i = 0; i < m; ++i)
     for (int j = 0; j < n; ++j) {
-      const Dot exact = dot(rows.data() + size(i, k), columns.data() + size(j, k), k);
-      expected[size(i, n) + static_cast<std::size_t>(j)] = exact.sum;
-      allowed[size(i, n) + static_cast<std::size_t>(j)] = std::abs(exact.sum) * 0x1p-8 + exact.magnitude * 1e-6;
+      const Dot exact = dot(rows.data() + i * k, columns.data() + j * k, k);
+      expected.set(i * n + j, exact.sum, std::abs(exact.sum) * 0x1p-8 + exact.magnitude * 1e-6);
     }
   for (int number = 10; number <= 15; ++number) {
     const Step& step = *xgemm::lab::find_step<Step>({number});
-    Buffer<T> out(size(m, n), static_cast<T>(NAN));
+    Buffer<T> out(m * n, static_cast<T>(NAN));
     Problem p{.a = a.data(), .b = b.data(), .out = out.data(), .m = m, .n = n, .k = k, .sm_count = 2};
     require(make_maps(p), "tensor maps");
     emulation::launch_options() = {.seed = seed, .concurrent_ctas = 2};
     step.launch(p, nullptr);
-    require_close(out, expected, allowed,
-                  std::string(step.name) + ", " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) +
-                      ", seed " + std::to_string(seed));
+    expected.compare(out, text(step.name, ", ", m, " x ", n, " x ", k, ", seed ", seed));
   }
 }
 

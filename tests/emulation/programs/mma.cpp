@@ -14,24 +14,23 @@ template <class T, MmaTile kTile>
 void check(std::uint64_t seed) {
   Random random{seed * 7919 + static_cast<std::uint64_t>(kTile)};
   constexpr TileInfo kInfo = info(kTile);
-  const DeviceProperties gpu{.major = 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
   const int m = random(1, 2 * kInfo.m), n = random(1, 2 * kInfo.n), k = random(1, random.one_in(3) ? 600 : 140);
   const std::int64_t blocks = ceil_div(k, kMmaRowBytes / static_cast<int>(sizeof(T)));
   const RandomProduct<T> product(random, {.any_strides = false}, m, n, k, seed);
   Problem asked = product.problem;
   asked.precision = Precision::high;
-  auto plan = offer_mma({asked, gpu, kInfo.name});
+  auto plan = offer_mma({asked, hopper(4), kInfo.name});
   if (!plan) return;  // an operand of which neither stride is 1
   const std::int64_t tiles = ceil_div(m, kInfo.m) * ceil_div(n, kInfo.n) * asked.batches;
   plan->split_blocks = is_tf32(kTile) && random.one_in(3) ? random(1, static_cast<int>(blocks)) : blocks;
   plan->splits = ceil_div(blocks, plan->split_blocks);
-  Buffer<std::uint64_t> meetings(static_cast<std::size_t>(tiles), 0);
-  Buffer<float> partials(static_cast<std::size_t>(tiles * plan->splits * kInfo.m * kInfo.n), NAN);
+  Buffer<std::uint64_t> meetings(tiles, 0);
+  Buffer<float> partials(tiles * plan->splits * kInfo.m * kInfo.n, NAN);
   emulation::launch_options() = {.seed = seed, .all_ctas = plan->splits > 1};
   const double error = is_tf32(kTile) ? 0x1p-10 : k * 0x1p-24;
-  product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), error,
+  product.check(text(kInfo.name, " seed ", seed), error,
                 [&](const Problem& p) { launch_mma_tile<T, kTile>(p, *plan, meetings.data(), partials.data(), nullptr); });
-  for (std::size_t i = 0; i < meetings.size(); ++i) require(meetings[i] == 0, "meetings end at zero");
+  require_zeros(meetings);
 }
 
 /// False: an operand would be copied first.
@@ -46,7 +45,7 @@ bool check_large(std::uint64_t seed) {
   if (plan->a.copied || plan->b.copied) return false;
   plan->splits = 1, plan->split_blocks = ceil_div(k, kInfo.k);
   emulation::launch_options() = {.seed = seed};
-  product.check(std::string(kInfo.name) + " seed " + std::to_string(seed), k * 0x1p-24, [&](const Problem& p) {
+  product.check(text(kInfo.name, " seed ", seed), k * 0x1p-24, [&](const Problem& p) {
     launch_large_tile<T, kTile, 1>(*plan, large_arguments(p, *plan, nullptr, nullptr), nullptr);
   });
   return true;

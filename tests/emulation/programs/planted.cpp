@@ -14,11 +14,12 @@ using namespace xgemm;
 namespace {
 
 // clang-format off: it breaks the lines anew each time
-#define MISTAKES(X) \
-  X(none) X(no_wait_for_full) X(no_wait_for_empty) X(wrong_parity) X(early_release) \
-  X(no_proxy_fence) X(early_read) X(changed_operand) X(too_many_arrivals) X(too_few_arrivals) \
-  X(too_few_bytes) X(too_many_bytes) X(uninitialised_barrier) X(named_count) X(no_store_wait) \
-  X(out_of_bounds) X(unaligned_slots) X(divergent) X(registers) X(copy_at_the_end)
+#define MISTAKES(X)                                                                                                             \
+  X(none)                                                                                                                       \
+  X(no_wait_for_full)                                                                                                           \
+  X(no_wait_for_empty) X(wrong_parity) X(early_release) X(no_proxy_fence) X(early_read) X(changed_operand) X(too_many_arrivals) \
+      X(too_few_arrivals) X(too_few_bytes) X(too_many_bytes) X(uninitialised_barrier) X(named_count) X(no_store_wait)           \
+          X(out_of_bounds) X(unaligned_slots) X(divergent) X(registers) X(copy_at_the_end)
 // clang-format on
 #define ENUMERATOR(name) name,
 #define NAME(name) #name,

@@ -24,8 +24,8 @@ struct Problem {
 std::map<std::string, int> ran;
 
 Plan plan_of(const Problem& p, const void* in, DType from, DType to) {
-  const DeviceProperties gpu{
-      .major = p.early_gpu ? 8 : 9, .sm_count = 4, .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
+  DeviceProperties gpu = hopper(4);
+  if (p.early_gpu) gpu.major = 8;
   const std::int64_t inner = p.two_strides ? 2 : 1, sizes[] = {p.outer / inner, inner, p.length, p.columns},
                      strides[] = {p.offset(inner), p.offset(1), p.columns, 1};
   return make_plan("test", p.log, {in, from, sizes, strides}, 2, to, gpu, p.batch_invariant);
@@ -35,9 +35,9 @@ Plan plan_of(const Problem& p, const void* in, DType from, DType to) {
 template <class T, class O>
 std::vector<O> run(const Problem& p, const Buffer<T>& numbers, std::int64_t offset, std::uint64_t seed) {
   constexpr std::size_t kMargin = 128;
-  Buffer<T> placed(numbers.size() + static_cast<std::size_t>(offset));
+  Buffer<T> placed(numbers.size() + offset);
   std::copy(numbers.data(), numbers.data() + numbers.size(), placed.data() + offset);
-  const auto count = static_cast<std::size_t>(p.outer * p.row());
+  const auto count = p.outer * p.row();
   Buffer<O> out(kMargin + count, static_cast<O>(7));
   const T* const in = placed.data() + offset;
   const Plan plan = plan_of(p, in, dtype_of<T>(), dtype_of<O>());
@@ -46,7 +46,7 @@ std::vector<O> run(const Problem& p, const Buffer<T>& numbers, std::int64_t offs
   (elements ? launch_elements : columns ? launch_columns : launch_shared)(plan, in, out.data() + kMargin, nullptr);
   const std::string kind = elements  ? (plan.lanes * plan.beside > 32 ? "elements of warps" : "elements of a warp")
                            : columns ? "columns"
-                                     : "rows of " + std::to_string(plan.lanes);
+                                     : text("rows of ", plan.lanes);
   ++ran[kind + (plan.cluster > 1 ? " cluster" : "")];
   for (std::size_t i = 0; i < kMargin; ++i) require(number(out[i]) == 7, "write before the result");
   return {out.data() + kMargin, out.data() + kMargin + count};
@@ -56,12 +56,10 @@ template <class T, class O>
 void check(const Problem& p, Random& random, std::uint64_t seed) {
   const Kernel kernel = plan_of(p, nullptr, dtype_of<T>(), dtype_of<O>()).kernel;
   if (kernel != Kernel::shared && kernel != Kernel::columns && kernel != Kernel::elements) return;
-  const std::string what = std::string(p.log ? "log_" : "") + "softmax of " + std::to_string(p.outer) + "x" +
-                           std::to_string(p.length) + "x" + std::to_string(p.columns) + " gap " + std::to_string(p.gap) +
-                           " bytes " + std::to_string(sizeof(T)) + " " + std::to_string(sizeof(O)) +
-                           (p.early_gpu ? " sm_80" : "") + " seed " + std::to_string(seed);
+  const std::string what = text(p.log ? "log_" : "", "softmax of ", p.outer, "x", p.length, "x", p.columns, " gap ", p.gap,
+                                " bytes ", sizeof(T), " ", sizeof(O), p.early_gpu ? " sm_80" : "", " seed ", seed);
   const auto place = [&](std::int64_t outer, std::int64_t n, std::int64_t column) {
-    return static_cast<std::size_t>(p.offset(outer) + n * p.columns + column);
+    return p.offset(outer) + n * p.columns + column;
   };
   Buffer<T> numbers = random_numbers<T>(place(p.outer - 1, p.length - 1, p.columns - 1) + 1, seed);
   const bool special = random.one_in(2);
@@ -95,10 +93,10 @@ void check(const Problem& p, Random& random, std::uint64_t seed) {
       nan |= std::isinf(most);
       for (std::int64_t n = 0; n < p.length; ++n) {
         const double expected = p.log ? x(n) - most - std::log(sum) : std::exp(x(n) - most) / sum,
-                     value = number(got[static_cast<std::size_t>(outer * p.row() + n * p.columns + column)]);
+                     value = number(got[outer * p.row() + n * p.columns + column]);
         const bool right =
             nan ? std::isnan(value) : value == expected || std::abs(value - expected) <= std::abs(expected) * rounding + least;
-        require(right, [&] { return what + ": " + std::to_string(value) + " instead of " + std::to_string(expected); });
+        require(right, [&] { return text(what, ": ", value, " instead of ", expected); });
       }
     }
   require_same_bits(got, run<T, O>(p, numbers, offset, seed + 1000), what + ": equal bits on repeat");

@@ -11,35 +11,24 @@
 using namespace xgemm;
 using namespace xgemm::matmul;
 
-namespace xgemm::matmul {
-bool launch_wgmma_bf16(const WgmmaLaunch&) { throw std::logic_error("fp16 runs the same code"); }
-}  // namespace xgemm::matmul
-
 namespace {
-
-DeviceProperties random_gpu(Random& random) {
-  return {.major = 9, .sm_count = random(2, 12), .smem_per_block = 227 * 1024, .smem_per_sm = 228 * 1024};
-}
 
 /// Launches a product with the plan's memory; the counters must be zero again after it.
 void launch(const Problem& p, const WgmmaPlan& plan, int sm_count, std::uint64_t seed) {
-  const Buffer<unsigned char> workspace(static_cast<std::size_t>(plan.workspace_bytes) + 16, 0xff),
-      counters(static_cast<std::size_t>(plan.counter_bytes) + 16);
-  const Buffer<float> partials(static_cast<std::size_t>(plan.partial_bytes / 4 + 4), NAN);
+  const Buffer<unsigned char> workspace(plan.workspace_bytes + 16, 0xff), counters(plan.counter_bytes + 16);
+  const Buffer<float> partials(plan.partial_bytes / 4 + 4, NAN);
   emulation::launch_options() = {
       .seed = seed,
       .concurrent_ctas = plan.memory_splits > 1 ? 16u : 0u,
       .proxy_fences = !plan.b_as_it_lies};  // few_rows.cuh uses a slot's values before it releases the slot
   require(launch_wgmma_product(p, plan, workspace.data(), counters.data(), partials.data(), sm_count, nullptr), "a launch");
-  for (std::size_t i = 0; i < counters.size(); ++i) require(counters[i] == 0, "clean counters");
+  require_zeros(counters);
 }
 
 std::string name_of(const WgmmaPlan& plan, std::uint64_t seed) {
-  const auto text = [](std::int64_t x) { return std::to_string(x); };
-  return std::string(plan.b_as_it_lies ? "few rows" : info(plan.tile).name) + ", parts " + text(plan.parts) + ", columns " +
-         text(plan.columns) + ", splits " + text(plan.splits) + ", cluster " + text(plan.cluster) + ", memory " +
-         text(plan.memory_splits) + (plan.multicast ? ", multicast" : "") + (plan.swapped ? ", swapped" : "") + ", seed " +
-         text(static_cast<std::int64_t>(seed));
+  return text(plan.b_as_it_lies ? "few rows" : info(plan.tile).name, ", parts ", plan.parts, ", columns ", plan.columns,
+              ", splits ", plan.splits, ", cluster ", plan.cluster, ", memory ", plan.memory_splits,
+              plan.multicast ? ", multicast" : "", plan.swapped ? ", swapped" : "", ", seed ", seed);
 }
 
 /// Sets `splits` equal splits of K, or fewer so that none is empty.
@@ -85,11 +74,11 @@ void check_half(std::uint64_t seed) {
             k = random(1, random.one_in(2) ? 900 : 200);
   const RandomProduct<half> product(
       random, {.any_strides = random.one_in(6), .few_batches = m * n < 30000, .aligned_one_in = random(1, 2)}, m, n, k, seed);
-  const DeviceProperties gpu = random_gpu(random);
+  const DeviceProperties gpu = hopper(random(2, 12));
   std::optional<Buffer<half>> first;
   std::int64_t first_length = 0;
   for (int turn = 0; turn < 2; ++turn) {
-    const std::string tile{kWgmmaTiles[static_cast<std::size_t>(random(0, kWgmmaTiles.size() - 1))].name},
+    const std::string tile{kWgmmaTiles[random(0, kWgmmaTiles.size() - 1)].name},
         forced = random.one_in(3) ? tile + "/swapped" : tile;
     auto plan = offer_wgmma({product.problem, gpu, forced});
     require(plan.has_value(), "a plan");
@@ -108,7 +97,7 @@ void check_few_rows(std::uint64_t seed) {
   const int k = random(1, 1000);
   const RandomProduct<half> product(random, {.any_strides = false, .few_batches = k < 300, .aligned_one_in = 8}, random(1, 128),
                                     random(1, 200), k, seed);
-  const DeviceProperties gpu = random_gpu(random);
+  const DeviceProperties gpu = hopper(random(2, 12));
   auto plan = offer_wgmma({product.problem, gpu, "wgmma_few_rows"});
   if (!plan || !plan->b_as_it_lies) return;
   if (plan->splits == 1 && random.one_in(2)) plan->cluster = set_splits(*plan, k, 1 << random(1, 3));
@@ -132,20 +121,21 @@ void change_ranges(Random& random, const RandomProduct<float>& product, const Op
         }
 }
 
-void check_fp32(std::uint64_t seed) {
-  Random random{seed * 7919 + 13};
+/// Integers: fp32 holds their products and sums.
+void check_fp32(std::uint64_t seed, bool integers) {
+  Random random{seed * 7919 + 13 + 2 * integers};
   const int m = random(1, random.one_in(2) ? 64 : 200), n = random(1, 200), k = random(1, random.one_in(3) ? 900 : 300);
-  const RandomProduct<float> product(random, {.any_strides = random.one_in(4)}, m, n, k, seed);
+  const RandomProduct<float> product(random, {.any_strides = random.one_in(4), .integers = integers}, m, n, k, seed);
   Problem p = product.problem;
-  if (random.one_in(2)) change_ranges(random, product, p.a, m, p.a.row_stride, p.a.col_stride);
-  if (random.one_in(2)) change_ranges(random, product, p.b, n, p.b.col_stride, p.b.row_stride);
+  if (!integers && random.one_in(2)) change_ranges(random, product, p.a, m, p.a.row_stride, p.a.col_stride);
+  if (!integers && random.one_in(2)) change_ranges(random, product, p.b, n, p.b.col_stride, p.b.row_stride);
   p.precision = random.one_in(3) ? Precision::high : Precision::highest;
   p.batch_invariant = random.one_in(2);
-  const DeviceProperties gpu = random_gpu(random);
+  const DeviceProperties gpu = hopper(random(2, 12));
   const int parts = split_parts(p.precision);
   std::optional<Buffer<unsigned char>> prepared;
   if (is_shared(p, p.b) && random.one_in(2)) {
-    prepared.emplace(static_cast<std::size_t>(prepared_layout(n, k, parts).bytes) + sizeof(FailedLines));
+    prepared.emplace(prepared_layout(n, k, parts).bytes + sizeof(FailedLines));
     emulation::launch_options() = {.seed = seed};
     launch_prepare(p, parts, prepared->data(), nullptr);
     p.prepared_b = prepared->data();
@@ -163,11 +153,15 @@ void check_fp32(std::uint64_t seed) {
         plan->chunk = plan->split_length = kWgmmaTileK * random(1, static_cast<int>(plan->split_length / kWgmmaTileK));
     }
     const std::string what = name_of(*plan, seed) + (p.batch_invariant ? ", batch-invariant" : "");
-    auto out = product.check(what, parts == 2 ? 0x1p-20 : 0x1p-9, [&](const Problem& q) {
-      Problem asked = p;
-      asked.out = q.out;
-      launch(asked, *plan, gpu.sm_count, seed);
-    });
+    auto out = product.check(what,
+                             integers     ? 0
+                             : parts == 2 ? 0x1p-20
+                                          : 0x1p-9,
+                             [&](const Problem& q) {
+                               Problem asked = p;
+                               asked.out = q.out;
+                               launch(asked, *plan, gpu.sm_count, seed);
+                             });
     if (!p.batch_invariant) continue;
     if (first)
       require_same_bits(out, *first, what);
@@ -176,80 +170,22 @@ void check_fp32(std::uint64_t seed) {
   }
 }
 
-/// Integers, whose products and sums fp32 holds: the result is exact.
-void check_integers(std::uint64_t seed) {
-  Random random{seed * 7919 + 15};
-  const int m = random(1, 150), n = random(1, 150), k = random(1, 600);
-  Buffer<float> a(static_cast<std::size_t>(m) * k), b(static_cast<std::size_t>(n) * k), out(static_cast<std::size_t>(m) * n);
-  for (Buffer<float>* const x : {&a, &b})
-    for (std::size_t i = 0; i < x->size(); ++i) (*x)[i] = static_cast<float>(random(-8, 8));
-  Problem p;
-  p.dtype = DType::f32, p.m = m, p.n = n, p.k = k;
-  p.a = {a.data(), k, 1, {}}, p.b = {b.data(), 1, k, {}}, p.out = out.data();
-  const DeviceProperties gpu = random_gpu(random);
-  const auto plan = offer_wgmma({p, gpu, random.one_in(2) ? "wgmma_128x128" : "wgmma_64x64"});
-  require(plan.has_value(), "a plan");
-  launch(p, *plan, gpu.sm_count, seed);
-  for (int i = 0; i < m; ++i)
-    for (int j = 0; j < n; ++j) {
-      float sum = 0;
-      for (int l = 0; l < k; ++l) sum += a[static_cast<std::size_t>(i * k + l)] * b[static_cast<std::size_t>(j * k + l)];
-      require(out[static_cast<std::size_t>(i * n + j)] == sum, [&] { return "integers, " + name_of(*plan, seed); });
-    }
-}
-
 template <class T>
 void check_gated(std::uint64_t seed) {
   Random random{seed * 7919 + 14};
   const int m = random(1, random.one_in(2) ? 64 : 200), n = random.one_in(2) ? random(1, 20) * 8 : random(1, 160),
             k = random(1, random.one_in(2) ? 400 : 200);
-  Problem p;
-  p.dtype = dtype_of<T>(), p.precision = random.one_in(2) ? Precision::high : Precision::highest;
-  p.m = m, p.n = n, p.k = k, p.gated = true, p.activation = static_cast<Activation>(random(0, 4));
-  if (random.one_in(2)) p.batch_dims = 1, p.batches = p.batch[0] = random(1, 3);
-  const Choices choices{.any_strides = random.one_in(4)};
-  const std::int64_t one[4] = {1, 1, 1, 1};
-  const RandomMatrices<T> a(random, choices, m, k, p.batch, 16, seed + 1), b(random, choices, k, n, one, 16, seed + 2),
-      up(random, choices, k, n, one, 16, seed + 3), bias(random, choices, 1, n, one, 8, seed + 4),
-      bias_up(random, choices, 1, n, one, 8, seed + 5);
-  if (random.one_in(4)) a.at(0, 0, random(0, m - 1), random(0, k - 1)) = static_cast<T>(INFINITY);
-  p.a = a.operand, p.b = b.operand, p.up = up.operand;
-  for (auto& step : p.b.batch_stride) step = 0;
-  for (auto& step : p.up.batch_stride) step = 0;
-  if (random.one_in(2)) p.bias = {bias.operand.data, 0, bias.operand.col_stride, {}};
-  if (random.one_in(2)) p.bias_up = {bias_up.operand.data, 0, bias_up.operand.col_stride, {}};
-  const DeviceProperties gpu = random_gpu(random);
+  RandomProduct<T> product(random, {.any_strides = random.one_in(4), .gated = true}, m, n, k, seed);
+  product.problem.precision = random.one_in(2) ? Precision::high : Precision::highest;
+  const DeviceProperties gpu = hopper(random(2, 12));
   constexpr const char* kTiles[] = {"wgmma_128x256", "wgmma_128x128", "wgmma_64x64"};
-  const auto plan = offer_wgmma({p, gpu, kTiles[random(0, 2)]});
+  const auto plan = offer_wgmma({product.problem, gpu, kTiles[random(0, 2)]});
   require(plan.has_value(), "a plan");
-  const std::string what =
-      "gated " + name_of(*plan, seed) + " of " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k);
-  const std::size_t count = static_cast<std::size_t>(p.batches * m * n);
-  const Buffer<T> out(count + 64, static_cast<T>(INFINITY));
-  p.out = out.data();
-  launch(p, *plan, gpu.sm_count, seed);
-  const double error = plan->parts == 0 ? k * 0x1p-24 : plan->parts == 1 ? 0x1p-9 : 0x1p-20;
-  for (std::size_t at = 0; at < count; ++at) {
-    const auto c = static_cast<int>(at % static_cast<std::size_t>(n)), row = static_cast<int>(at / static_cast<std::size_t>(n));
-    double gate = 0, value = 0, most = 0, most_up = 0;
-    for (int i = 0; i < k; ++i) {
-      const double x = number(a.at(row / m, 0, row % m, i)), y = x * number(b.at(0, 0, i, c)), z = x * number(up.at(0, 0, i, c));
-      gate += y, most += std::abs(y), value += z, most_up += std::abs(z);
-    }
-    if (p.bias.data) gate += number(bias.at(0, 0, 0, c));
-    if (p.bias_up.data) value += number(bias_up.at(0, 0, 0, c));
-    const double active = activated(gate, p.activation), y = active * value, got = number(out[at]),
-                 gate_error = 1.2 * error * most + 0x1p-20 * (std::abs(gate) + 1),
-                 up_error = error * most_up + 0x1p-20 * (std::abs(value) + 1),
-                 allowed =
-                     gate_error * (std::abs(value) + up_error) + up_error * std::abs(active) + ulp<T> * (std::abs(y) + 0.01);
-    require(std::isnan(y)   ? std::isnan(got)
-            : std::isinf(y) ? got == y
-                            : std::abs(got - y) <= allowed,
-            [&] { return what + " at " + std::to_string(at) + ": " + std::to_string(got) + " is not " + std::to_string(y); });
-  }
-  for (std::size_t i = count; i < out.size(); ++i)
-    require(std::isinf(number(out[i])), [&] { return what + " leaves what lies behind C"; });
+  product.check("gated " + name_of(*plan, seed),
+                plan->parts == 0   ? k * 0x1p-24
+                : plan->parts == 1 ? 0x1p-9
+                                   : 0x1p-20,
+                [&](const Problem& p) { launch(p, *plan, gpu.sm_count, seed); });
 }
 
 }  // namespace
@@ -258,8 +194,8 @@ int main(int argc, char** argv) {
   return run_seeds(argc, argv, [&](std::uint64_t seed) {
     check_half(seed);
     check_few_rows(seed);
-    check_fp32(seed);
-    check_integers(seed);
+    check_fp32(seed, false);
+    check_fp32(seed, true);
     check_gated<half>(seed);
     check_gated<float>(seed);
   });

@@ -1,42 +1,34 @@
 // The emulator's csrc/device/ptx/cluster.cuh.
 #pragma once
-#include <cstring>
-
 #include "device/ptx/mbarrier.cuh"
 
 namespace xgemm::ptx {
 
-inline std::uint32_t cluster_rank() { return emulation::cluster_rank(); }
-inline std::uint32_t cluster_index() { return emulation::cluster_index(); }
-inline void cluster_arrive_relaxed(Where where = Where::current()) { emulation::cluster_arrive(where); }
-inline void cluster_wait(Where where = Where::current()) { emulation::cluster_wait(where); }
-
-inline void cluster_arrive_thread(Where where = Where::current()) { emulation::cluster_arrive(where); }
-inline void cluster_wait_thread(Where where = Where::current()) { emulation::cluster_wait(where); }
+std::uint32_t cluster_rank();
+std::uint32_t cluster_index();
+void cluster_arrive_relaxed(Where where = Where::current());
+void cluster_wait(Where where = Where::current());
+inline void cluster_arrive_thread(Where where = Where::current()) { cluster_arrive_relaxed(where); }
+inline void cluster_wait_thread(Where where = Where::current()) { cluster_wait(where); }
 inline void cluster_sync(Where where = Where::current()) {
-  emulation::cluster_arrive(where);
-  emulation::cluster_wait(where);
+  cluster_arrive_relaxed(where);
+  cluster_wait(where);
 }
 inline void cluster_sync_warps(Where where = Where::current()) {
   __syncwarp(0xffffffffu, where);
   cluster_sync(where);
 }
 
-inline std::uint32_t remote_address(const void* mine, std::uint32_t rank, Where where = Where::current()) {
-  return (shared_address(mine, where) & 0xffffffu) | rank << 24;
-}
-inline void barrier_arrive(const Barrier* mine, std::uint32_t rank, Where where = Where::current()) {
-  emulation::barrier_arrive(remote_address(mine, rank, where), 0, where);
-}
+std::uint32_t remote_address(const void* mine, std::uint32_t rank, Where where = Where::current());
+void barrier_arrive(const Barrier* mine, std::uint32_t rank, Where where = Where::current());
 inline void barrier_arrive_remote_if(std::uint32_t address, bool really, Where where = Where::current()) {
-  if (really) emulation::barrier_arrive(address, 0, where);
+  barrier_arrive_if(address, really, where);
 }
 inline void store_remote(std::uint32_t address, unsigned value, Where where = Where::current()) {
-  std::memcpy(emulation::shared_pointer(address, 4, 4, where), &value, 4);
+  *emulation::shared<unsigned>(address, where) = value;
 }
 inline void store_remote(std::uint32_t address, float x, float y, Where where = Where::current()) {
-  const float values[2] = {x, y};
-  std::memcpy(emulation::shared_pointer(address, 8, 8, where), values, 8);
+  *emulation::shared<float2>(address, where) = {x, y};
 }
 
 template <class T>

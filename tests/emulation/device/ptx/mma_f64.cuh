@@ -4,12 +4,9 @@
 
 namespace xgemm::ptx {
 
-inline void mma_m16n8k16(double (&d)[4], const double (&a)[2][4], const double (&b)[4],
-                         emulation::Where where = emulation::Where::current()) {
-  emulation::mma_f64_m16n8k16(d, a, b, where);
-}
-inline void mma_m8n8k4(double (&d)[2], double a, double b, emulation::Where where = emulation::Where::current()) {
-  emulation::mma_f64_m8n8k4(d, a, b, where);
-}
+using emulation::Where;
+
+void mma_m16n8k16(double (&d)[4], const double (&a)[2][4], const double (&b)[4], Where where = Where::current());
+void mma_m8n8k4(double (&d)[2], double a, double b, Where where = Where::current());
 
 }  // namespace xgemm::ptx

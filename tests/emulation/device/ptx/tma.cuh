@@ -6,32 +6,24 @@
 
 namespace xgemm::ptx {
 
-inline void prefetch_tensor_map(const CUtensorMap*) {}
+/// A map argument and the place of the call.
+struct MapHere {
+  MapHere(const CUtensorMap* map, Where where = Where::current()) : map(map), where(where) {}
+  const CUtensorMap* map;
+  Where where;
+};
 
-#define XGEMM_TMA(rank, ...)                                                                                                \
-  inline void tma_load(void* destination, const CUtensorMap* map, Barrier* barrier, XGEMM_TMA_INTS##rank,                   \
-                       Where where = Where::current()) {                                                                    \
-    const int at[] = {__VA_ARGS__};                                                                                         \
-    emulation::tensor_load(shared_address(destination, where), map, shared_address(barrier, where), rank, at, 0, where);    \
-  }                                                                                                                         \
-  inline void tma_load_multicast(void* destination, const CUtensorMap* map, Barrier* barrier, XGEMM_TMA_INTS##rank,         \
-                                 std::uint16_t ctas, Where where = Where::current()) {                                      \
-    const int at[] = {__VA_ARGS__};                                                                                         \
-    emulation::tensor_load(shared_address(destination, where), map, shared_address(barrier, where), rank, at, ctas, where); \
-  }                                                                                                                         \
-  inline void tma_store(const CUtensorMap* map, const void* source, XGEMM_TMA_INTS##rank, Where where = Where::current()) { \
-    const int at[] = {__VA_ARGS__};                                                                                         \
-    emulation::tensor_store(map, shared_address(source, where), rank, at, where);                                           \
-  }
-#define XGEMM_TMA_INTS3 int c0, int c1, int c2
-#define XGEMM_TMA_INTS4 XGEMM_TMA_INTS3, int c3
-#define XGEMM_TMA_INTS5 XGEMM_TMA_INTS4, int c4
-XGEMM_TMA(3, c0, c1, c2)
-XGEMM_TMA(4, c0, c1, c2, c3)
-XGEMM_TMA(5, c0, c1, c2, c3, c4)
-#undef XGEMM_TMA
-#undef XGEMM_TMA_INTS3
-#undef XGEMM_TMA_INTS4
-#undef XGEMM_TMA_INTS5
+inline void prefetch_tensor_map(const CUtensorMap*) {}
+template <class... Ints>
+void tma_load(void* to, MapHere here, Barrier* barrier, Ints... at) {
+  emulation::tensor_load(to, here.map, barrier, {at...}, 0, here.where);
+}
+inline void tma_load_multicast(void* to, MapHere here, Barrier* barrier, int c0, int c1, int c2, std::uint16_t ctas) {
+  emulation::tensor_load(to, here.map, barrier, {c0, c1, c2}, ctas, here.where);
+}
+template <class... Ints>
+void tma_store(MapHere here, const void* from, Ints... at) {
+  emulation::tensor_store(here.map, from, {at...}, here.where);
+}
 
 }  // namespace xgemm::ptx

@@ -4,6 +4,8 @@
 
 namespace xgemm::ptx {
 
+using emulation::Where;
+
 template <int kRegisters>
 void release_registers() {
   static_assert(kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0);
@@ -11,38 +13,16 @@ void release_registers() {
 }
 template <int kRegisters>
 void acquire_registers() {
-  static_assert(kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0);
-  emulation::registers_changed(kRegisters);
+  release_registers<kRegisters>();
 }
 
 /// Lane 0, or the first that has not exited, of a converged warp.
-inline bool elect_one(emulation::Where where = emulation::Where::current()) {
-  bool elected = false;
-  emulation::warp_collective(
-      0xffffffffu, &elected,
-      [](emulation::Arguments32 lanes) {
-        for (void* const lane : lanes)
-          if (lane) {
-            *static_cast<bool*>(lane) = true;
-            return;
-          }
-      },
-      "elect.sync", where);
-  return elected;
+bool elect_one(Where where = Where::current());
+void named_barrier_sync(int id, int threads, Where where = Where::current());
+void named_barrier_arrive(int id, int threads, Where where = Where::current());
+inline void named_barrier_arrive_after(float computed, int id, int threads, Where where = Where::current()) {
+  if (computed != -1.f) named_barrier_arrive(id, threads, where);
 }
-
-inline void named_barrier_sync(int id, int threads, emulation::Where where = emulation::Where::current()) {
-  emulation::named_sync(id, threads, false, where);
-}
-inline void named_barrier_arrive(int id, int threads, emulation::Where where = emulation::Where::current()) {
-  emulation::named_sync(id, threads, true, where);
-}
-inline void named_barrier_arrive_after(float computed, int id, int threads,
-                                       emulation::Where where = emulation::Where::current()) {
-  if (computed != -1.f) emulation::named_sync(id, threads, true, where);
-}
-inline bool named_barrier_or(int id, int threads, bool condition, emulation::Where where = emulation::Where::current()) {
-  return emulation::named_or(id, threads, condition, where);
-}
+bool named_barrier_or(int id, int threads, bool condition, Where where = Where::current());
 
 }  // namespace xgemm::ptx

@@ -1,15 +1,11 @@
 // The emulator's csrc/device/ptx/wgmma.cuh.
 #pragma once
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include <cstring>
-#include <type_traits>
-
 #include "device/vector.cuh"
 #include "emulation.h"
 
 namespace xgemm::ptx {
+
+using emulation::Where;
 
 template <bool kKMajor, int kRowBytes, int kBlockBytes>
 struct OperandLayout {
@@ -26,35 +22,28 @@ struct OperandLayout {
   }
 };
 
-inline Vector<float, 2> load_pair(std::uint32_t address, emulation::Where where = emulation::Where::current()) {
-  Vector<float, 2> pair;
-  std::memcpy(&pair, emulation::shared_pointer(address, 8, 8, where), 8);
-  return pair;
+inline Vector<float, 2> load_pair(std::uint32_t address, Where where = Where::current()) {
+  return *emulation::shared<Vector<float, 2>>(address, where);
 }
 
-inline void wgmma_fence(emulation::Where where = emulation::Where::current()) { emulation::wgmma_fence(where); }
-inline void wgmma_commit(emulation::Where where = emulation::Where::current()) { emulation::wgmma_commit(where); }
+void wgmma_fence(Where where = Where::current());
+void wgmma_commit(Where where = Where::current());
 template <int kPending>
-void wgmma_wait(emulation::Where where = emulation::Where::current()) {
+void wgmma_wait(Where where = Where::current()) {
   emulation::wgmma_wait(kPending, where);
 }
 template <class T, int kCount>
 void wgmma_pin(T (&)[kCount]) {}
 inline void stay_behind(float) {}  // only for ptxas
 
-template <class Element>
-inline constexpr emulation::MmaType kMmaType = [] {
-  static_assert(std::is_same_v<Element, __half> || std::is_same_v<Element, __nv_bfloat16>);
-  return std::is_same_v<Element, __half> ? emulation::MmaType::f16 : emulation::MmaType::bf16;
-}();
-
 template <class Element, bool kKMajorA, bool kKMajorB>
 struct Wgmma {
   template <int kCount>
   static void mma(float (&d)[kCount], std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate,
-                  emulation::Where where = emulation::Where::current()) {
+                  Where where = Where::current()) {
     static_assert(kCount % 4 == 0 && kCount <= 128);
-    emulation::wgmma({kMmaType<Element>, 2 * kCount, kKMajorA, kKMajorB}, d, nullptr, desc_a, desc_b, accumulate, where);
+    emulation::wgmma({emulation::kMmaType<Element>, 2 * kCount, kKMajorA, kKMajorB}, d, nullptr, desc_a, desc_b, accumulate,
+                     where);
   }
 };
 
@@ -62,21 +51,20 @@ template <class Element, bool kKMajorB = true>
 struct WgmmaRegisters {
   template <int kCount>
   static void mma(float (&d)[kCount], const std::uint32_t (&a)[4], std::uint64_t desc_b, bool accumulate,
-                  emulation::Where where = emulation::Where::current()) {
+                  Where where = Where::current()) {
     static_assert(kCount % 4 == 0 && kCount <= 128);
-    emulation::wgmma({kMmaType<Element>, 2 * kCount, true, kKMajorB}, d, a, 0, desc_b, accumulate, where);
+    emulation::wgmma({emulation::kMmaType<Element>, 2 * kCount, true, kKMajorB}, d, a, 0, desc_b, accumulate, where);
   }
 };
 
 template <int kCount>
-void wgmma_tf32(float (&d)[kCount], std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate,
-                emulation::Where where = emulation::Where::current()) {
-  emulation::wgmma({emulation::MmaType::tf32, 2 * kCount, true, true}, d, nullptr, desc_a, desc_b, accumulate, where);
+void wgmma_tf32(float (&d)[kCount], std::uint64_t desc_a, std::uint64_t desc_b, bool accumulate, Where where = Where::current()) {
+  Wgmma<float, true, true>::mma(d, desc_a, desc_b, accumulate, where);
 }
 template <int kCount>
 void wgmma_tf32(float (&d)[kCount], const std::uint32_t (&a)[4], std::uint64_t desc_b, bool accumulate,
-                emulation::Where where = emulation::Where::current()) {
-  emulation::wgmma({emulation::MmaType::tf32, 2 * kCount, true, true}, d, a, 0, desc_b, accumulate, where);
+                Where where = Where::current()) {
+  WgmmaRegisters<float>::mma(d, a, desc_b, accumulate, where);
 }
 
 }  // namespace xgemm::ptx
