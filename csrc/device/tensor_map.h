@@ -2,8 +2,6 @@
 #pragma once
 #include <cuda.h>
 
-#include <cstdint>
-
 #include "device/dtype.h"
 
 namespace xgemm {
