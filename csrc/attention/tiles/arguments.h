@@ -5,7 +5,6 @@
 
 #include "attention/output_rows.h"
 #include "device/dtype.h"
-#include "device/index_map.h"
 
 namespace xgemm::attention {
 
@@ -88,8 +87,7 @@ struct TileArguments {
   float* partial_outputs;  ///< [tile][split][row][partial_columns], unnormalised
   float2* partial_states;  ///< [tile][split][row]: maximum of the unscaled scores, sum of the weights
 
-  /// The mask with additive_tma: dims (Sk, group, Sq, inner batch, outer batch), size 1 if broadcast; boxes of 64 keys by
-  /// slot_rows rows.
+  /// With additive_tma: dims (Sk, group, Sq, inner batch, outer batch), size 1 if broadcast; boxes of 64 keys by slot_rows.
   CUtensorMap mask_map;
 };
 

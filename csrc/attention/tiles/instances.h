@@ -4,7 +4,6 @@
 
 #include "attention/tiles/arguments.h"
 #include "attention/tiles/sequence_tiles.h"
-#include "device/dtype.h"
 
 namespace xgemm::attention {
 
