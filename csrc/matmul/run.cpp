@@ -1,16 +1,8 @@
 // A product on a GPU: its batch dims, a plan, memory, the launches.
-#include <algorithm>
-#include <array>
-#include <cmath>  // for device/numeric.cuh
-#include <span>
 
 #include "device/environment.h"
 #include "device/index_map.h"
-#include "device/integer.h"
-#include "device/numeric.cuh"
 #include "matmul/call.h"
-#include "matmul/launch.h"
-#include "matmul/plan/legality.h"
 #include "matmul/plan/plan.h"
 #include "matmul/wgmma/launch.h"
 #include "torch/cuda.h"
@@ -177,8 +169,8 @@ bool launch_plan(const TensorView& like, const Problem& p, const Plan& plan, con
     bytes = sums_at + (enough ? 0 : p.m * p.n * p.batches * wide);
   }
   std::optional<Tensor> space;
-  const MeetingPlace place = scope.meeting_place(static_cast<std::size_t>(counters), static_cast<std::size_t>(partials));
-  if (bytes > 0) space = workspace(static_cast<std::size_t>(bytes), like);
+  const MeetingPlace place = scope.meeting_place(counters, partials);
+  if (bytes > 0) space = workspace(bytes, like);
   auto* const memory = space ? static_cast<unsigned char*>(view(like.op, "workspace", *space).data) : nullptr;
   const auto launch = [&](const Problem& q, const Candidate& kernel) {
     const bool launched = std::visit(Launch{q, scope, memory, place}, kernel);

@@ -1,9 +1,5 @@
 // Plans of the kernels on mma.sync.
 #pragma once
-#include <cstdint>
-
-#include "matmul/plan/tiles.h"
-#include "matmul/problem.h"
 #include "matmul/simt/plan.h"
 #include "matmul/tensor_operand.h"
 
@@ -37,8 +33,7 @@ constexpr MmaGeometry geometry(LargeTile tile) {
   }
 }
 
-/// Of the one-launch kernel for half-precision products that are small or narrow, and for fp32 ones in tf32 ("high" and
-/// "medium"), mma/kernel.cuh.
+/// Of mma/kernel.cuh, one launch: half-precision products that are small or narrow, and fp32 ones in tf32 ("high", "medium").
 struct MmaPlan {
   MmaTile tile;
   int bytes_a, bytes_b;        ///< multiples of which an operand's rows start and end at: 16, 8 (fp32), 4 or 2
