@@ -1,18 +1,14 @@
 // What the lab's ops share: argument checks, which run before CudaScope's check of the device, so that a message does not depend
 // on the machine; their tensors' pointers; the steps and kernels that they launch.
 #pragma once
-#include <algorithm>
 #include <array>
-#include <string>
 
 #include "device/launch.h"
 #include "lab/kernels.h"
 #include "torch/cuda.h"
-#include "torch/tensor.h"
 
 namespace xgemm::lab {
 
-/// Row-major without gaps.
 inline void check_contiguous(const TensorView& v) {
   std::int64_t step = 1;
   bool contiguous = true;
@@ -24,7 +20,6 @@ inline void check_contiguous(const TensorView& v) {
         to_string(v.strides));
 }
 
-/// A contiguous argument.
 inline TensorView array(const char* op, const char* name, const Tensor& t,
                         std::initializer_list<ScalarType> dtypes = {ScalarType::Float}) {
   const TensorView v = view(op, name, t);
@@ -33,7 +28,6 @@ inline TensorView array(const char* op, const char* name, const Tensor& t,
   return v;
 }
 
-/// A contiguous matrix.
 inline void check_matrix(const TensorView& v, ScalarType dtype = ScalarType::Float) {
   check_dtype(v, {dtype});
   check(v.dim() == 2, v.op, "expected ", v.name, " to be a matrix, got shape ", to_string(v.sizes));
@@ -74,7 +68,6 @@ const T* data(const TensorView& v) {
   return static_cast<const T*>(v.data);
 }
 
-/// The step that an op is asked for.
 template <class Step>
 const Step& step_of(const char* op, std::int64_t step, std::int64_t first, std::int64_t last, int size = 0) {
   check(step >= first && step <= last, op, "expected step in [", first, ", ", last, "], got ", step);

@@ -1,8 +1,6 @@
 // xgemm_lab::reduce_sum: argument checks, the table of versions, and the passes.
 #include "lab/reduction/reduction.h"
 
-#include <utility>
-
 #include "lab/checks.h"
 #include "torch/register.h"
 
@@ -22,7 +20,7 @@ void sum_into(T* out, const TensorView& x, const reduction::Grid& grid, void (*v
   }
   // Partial sums go back and forth between two halves of a workspace; the last pass writes the result.
   const std::int64_t blocks = grid.blocks(n), second = grid.blocks(blocks);
-  const Tensor space = workspace(static_cast<std::size_t>(blocks + second) * sizeof(T), x);
+  const Tensor space = workspace((blocks + second) * std::int64_t{sizeof(T)}, x);
   T* here = static_cast<T*>(view(kOp, "workspace", space).data);
   T* there = here + blocks;
   const T* in = static_cast<const T*>(x.data);
