@@ -171,7 +171,7 @@ bool launch_plan(const TensorView& like, const Problem& p, const Plan& plan, con
   std::optional<Tensor> space;
   const MeetingPlace place = scope.meeting_place(counters, partials);
   if (bytes > 0) space = workspace(bytes, like);
-  auto* const memory = space ? static_cast<unsigned char*>(view(like.op, "workspace", *space).data) : nullptr;
+  auto* const memory = space ? static_cast<unsigned char*>(space->data_ptr()) : nullptr;
   const auto launch = [&](const Problem& q, const Candidate& kernel) {
     const bool launched = std::visit(Launch{q, scope, memory, place}, kernel);
     scope.check_launch();
@@ -221,7 +221,7 @@ Tensor run(Call& call) {
   const Plan* const whole = outer == 0 && forced.empty() ? &cache.find(p, gpu) : nullptr;
   if (whole && whole->slower_than_torch && call.unless_slower && !p.batch_invariant) return {};
   Tensor out = result();
-  p.out = view(call.like.op, "out", out).data;
+  p.out = out.data_ptr();
   each_outer(p, std::span(dims).first(outer), [&](const Problem& product) {
     const auto launched_by = [&](const Plan& plan) { return launch_plan(call.like, product, plan, scope); };
     if (!(whole            ? launched_by(*whole)
@@ -243,7 +243,7 @@ std::int64_t prepared_bytes(const TensorView& weight, Precision precision) {
 void run_prepare(const Problem& p, Tensor& prepared, const TensorView& weight) {
   CudaScope scope(weight);
   torch::stable::zero_(prepared);  // the padding of parts, too: the same weight gives the same bytes
-  launch_prepare(p, split_parts(p.precision), view(weight.op, "prepared", prepared).data, scope.stream());
+  launch_prepare(p, split_parts(p.precision), prepared.data_ptr(), scope.stream());
   scope.check_launch();
 }
 
