@@ -2,6 +2,8 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 #include "attention/output_rows.h"
 #include "device/dtype.h"
 

@@ -4,7 +4,8 @@
 
 namespace xgemm::attention {
 
-/// Rows are numbered as a contiguous (batch, heads, Sq) is. They lie so or, with `beside` heads, as (batch, Sq, heads).
+/// Rows are numbered as a contiguous (batch, heads, Sq) is, the order of the log-sum-exp. They lie in that order, or, with
+/// `beside` heads, as (batch, Sq, heads).
 struct OutputRows {
   Divider sq = {}, beside = {};  ///< a divisor of 0: heads do not lie beside each other
 

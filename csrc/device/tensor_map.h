@@ -2,6 +2,8 @@
 #pragma once
 #include <cuda.h>
 
+#include <cstdint>
+
 #include "device/dtype.h"
 
 namespace xgemm {

@@ -3,9 +3,11 @@
 #include <cuda_runtime.h>
 
 #include "device/numeric.cuh"
+#include "matmul/bf16x3/plan.h"
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
 #include "matmul/mma/plan.h"
+#include "matmul/simt/plan.h"
 #include "matmul/sliced/plan.h"
 #include "matmul/tf32/plan.h"
 #include "matmul/wgmma/plan.h"

@@ -12,7 +12,8 @@ inline unsigned char* memory_of(const TensorOperand& x, const Problem& p, unsign
   return x.prepared ? static_cast<unsigned char*>(const_cast<void*>(p.prepared_b)) : workspace;
 }
 
-/// The map of `operand`, or of its copy, by boxes box0 x box1, swizzled as wide as a box (64 or 128 bytes). False: not accepted.
+/// The map of `operand`, or of its copy, by boxes of box0 by box1, swizzled as wide as a box (64 or 128 bytes). False: the driver
+/// refused it.
 inline bool make_operand_map(CUtensorMap& map, const Problem& p, const Operand& operand, const TensorOperand& x,
                              unsigned char* workspace, DType dtype, int box0, int box1, int parts = 1, bool tf32 = false) {
   return make_tensor_map(map, {.data = x.copied ? memory_of(x, p, workspace) + x.copy : operand.data,

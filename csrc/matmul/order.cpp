@@ -38,19 +38,17 @@ std::int64_t split_blocks(std::int64_t k, std::int64_t splits) {
   return round_up(ceil_div(ceil_div(k, kWgmmaTileK), splits), kSplitMultiple);
 }
 
-bool has_empty_split(std::int64_t k, std::int64_t splits) { return (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k; }
-
 std::int64_t invariant_splits(std::int64_t n, std::int64_t k) {
   std::int64_t splits = 1;
   if (n <= 512 && k >= 16384) {  // long K: enough splits to fill a GPU with 64-column tiles, each at least 1024 long
     splits = std::min(kMaxSplits / ceil_div(n, 64), k / 1024);
-    while (has_empty_split(k, splits)) --splits;
+    while ((splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) --splits;
     return splits;
   }
   // From 513 columns on only if k is long: splits cost many rows 6 to 15 % (docs/log/matmul.md), few rows gain up to 1 us.
   const std::int64_t most = n <= 512 ? kMaxCluster : n <= 1024 && k > 4096 ? 4 : 1;  // few clusters of 8 run at once
   while (splits < most && k >= 1536 * splits && ceil_div(n, 32) * splits * 2 <= kMaxSplits) splits *= 2;
-  while (splits > 1 && has_empty_split(k, splits)) splits /= 2;
+  while (splits > 1 && (splits - 1) * split_blocks(k, splits) * kWgmmaTileK >= k) splits /= 2;  // no empty split
   return splits;
 }
 

@@ -24,9 +24,6 @@ inline constexpr int kSplitMultiple = 4;  ///< k-blocks that a split's length is
 /// k-blocks of a split of wgmma.
 std::int64_t split_blocks(std::int64_t k, std::int64_t splits);
 
-/// Would the last of these splits of wgmma begin beyond K?
-bool has_empty_split(std::int64_t k, std::int64_t splits);
-
 /// Batch-invariant half precision: splits of K, more than one if N is small, so that few tiles still fill the GPU.
 std::int64_t invariant_splits(std::int64_t n, std::int64_t k);
 

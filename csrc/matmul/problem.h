@@ -1,6 +1,7 @@
 // A matrix product as the kernels see it: pointers, strides, sizes, epilogue. Free of torch.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "device/dtype.h"
@@ -12,6 +13,7 @@ enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 
 inline constexpr int kMaxBatchDims = 4;
 
+/// Bytes of an accumulator.
 constexpr int accumulator_bytes(DType t) { return t == DType::f64 ? 8 : 4; }
 
 /// A matrix of a batch: strides in elements, 0 if broadcast.
@@ -113,7 +115,8 @@ inline Problem with_many_rows(const Problem& p) {
   return many;
 }
 
-/// A gated product as two: up_product writes `temporary` (of the accumulator's type, contiguous), gate_product reads it.
+/// A gated product as two products: up_product writes `temporary` (of the accumulator's type, contiguous as out), gate_product
+/// out.
 inline Problem up_product(const Problem& p, void* temporary) {
   Problem up = p;
   up.gated = false, up.b = p.up, up.bias = p.bias_up, up.activation = Activation::none;

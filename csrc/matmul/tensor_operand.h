@@ -1,11 +1,14 @@
 // Operands of kernels that load by TMA. Pure host code.
 #pragma once
+#include <utility>
+
 #include "device/integer.h"
 #include "matmul/problem.h"
 
 namespace xgemm::matmul {
 
-// The pass that splits fp32 operands (fp16_split/split.cuh): columns of a CTA; the longest rows that have a few threads each.
+// The pass that splits fp32 operands (fp16_split/split.cuh): columns of a CTA, and rows of up to so many elements, which have a
+// few threads each.
 inline constexpr int kStripLines = 128, kShortRow = 128;
 
 /// An operand in place, or a copy in the workspace (packed, or split in scaled fp16 parts).

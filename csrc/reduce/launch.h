@@ -17,6 +17,7 @@ extern Launch *const launch_sum, *const launch_maximum, *const launch_index, *co
                                                                                                           *const launch_mean_loss;
 void launch_copy(const CopyPlan& plan, const void* in, void* out, cudaStream_t stream);
 
+/// Enqueues one kernel.
 inline void launch(const Plan& plan, const void* in, void* out, const Workspace& workspace, cudaStream_t stream) {
   if (const auto* copy = std::get_if<CopyPlan>(&plan.kernel)) return launch_copy(*copy, in, out, stream);
   switch (state_of(reduction_of(plan).kind)) {

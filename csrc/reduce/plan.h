@@ -1,5 +1,7 @@
 // Reductions: problem -> kernel and its arguments. Pure host code, tested without a GPU.
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <variant>
 
@@ -33,6 +35,7 @@ bool converts_on_load(DType from, DType to);
 bool has_dense_rows(const Source& source, std::uint64_t reduced);
 inline bool is_dense(const Source& source) { return has_dense_rows(source, ~std::uint64_t{0}); }
 
+/// Arguments of cross_entropy.
 struct Loss {
   const std::int64_t* target = nullptr;  ///< one class per output, in the output's order
   std::int64_t ignore_index = -100;
@@ -55,10 +58,12 @@ struct Problem {
 inline constexpr int kUnroll = 4;
 /// The most 16-byte vectors of a split of a row: four steps of a warp. (Fewer in few rows, more in the longest ones.)
 inline constexpr std::int64_t kSplitVectors = 512;
-inline constexpr std::int64_t kMaxStates = 512;  ///< the most states that a CTA of the row kernels holds in shared memory
+/// The most states that a CTA of the row kernels holds in shared memory.
+inline constexpr std::int64_t kMaxStates = 512;
 /// Elements that a thread of the kernels for elements and for short columns loads at once and adds as a tree.
 inline constexpr int kTree = 8;
-inline constexpr int kElementThreads = 256;  ///< threads of the largest CTA of the kernel for elements
+/// Threads of the largest CTA of the kernel for elements.
+inline constexpr int kElementThreads = 256;
 /// Of the kernel for packed groups: threads of a CTA, and elements that it keeps.
 inline constexpr int kPackedThreads = 256, kPackedElements = 4096;
 /// Threads of the largest CTA of the kernel for short columns, given the bytes that a thread loads at once.

@@ -1,6 +1,7 @@
 // Arguments of the kernels of fp32 attention by fp16 parts.
 #pragma once
 #include "attention/mma/arguments.h"
+#include "device/index_map.h"
 
 namespace xgemm::attention {
 

@@ -1,5 +1,7 @@
 // The launch of fp32 attention by fp16 parts from the op's operands.
 #pragma once
+#include <cuda_runtime.h>
+
 #include "attention/arguments.h"
 #include "attention/fp16_split/arguments.h"
 #include "attention/fp16_split/tile.h"

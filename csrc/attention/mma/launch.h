@@ -1,5 +1,7 @@
 // The launch of the mma.sync kernels from the op's operands.
 #pragma once
+#include <cuda_runtime.h>
+
 #include "attention/arguments.h"
 #include "attention/mma/arguments.h"
 #include "attention/mma/plan.h"

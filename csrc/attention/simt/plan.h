@@ -55,6 +55,7 @@ inline constexpr std::array kSimtTiles = {
     SimtTile{.fp64 = true, .head_size = 256, .thread_rows = 1, .keys = 64, .depth = 16, .blocks = 2, .wide = 576},  // 10
 };
 
+/// What the choice depends on.
 struct SimtProblem {
   bool fp64 = false;
   std::int64_t batches = 0;                 ///< products of query rows with one key head

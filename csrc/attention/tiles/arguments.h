@@ -5,6 +5,7 @@
 
 #include "attention/output_rows.h"
 #include "device/dtype.h"
+#include "device/index_map.h"
 
 namespace xgemm::attention {
 
@@ -87,7 +88,8 @@ struct TileArguments {
   float* partial_outputs;  ///< [tile][split][row][partial_columns], unnormalised
   float2* partial_states;  ///< [tile][split][row]: maximum of the unscaled scores, sum of the weights
 
-  /// With additive_tma: dims (Sk, group, Sq, inner batch, outer batch), size 1 if broadcast; boxes of 64 keys by slot_rows.
+  /// The mask with additive_tma: dims (Sk, group, Sq, inner batch, outer batch), size 1 if broadcast; boxes of 64 keys by
+  /// slot_rows rows.
   CUtensorMap mask_map;
 };
 

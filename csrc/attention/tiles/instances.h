@@ -4,6 +4,7 @@
 
 #include "attention/tiles/arguments.h"
 #include "attention/tiles/sequence_tiles.h"
+#include "device/dtype.h"
 
 namespace xgemm::attention {
 

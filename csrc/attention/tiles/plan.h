@@ -1,5 +1,6 @@
 // The plan of the tensor-core kernel, if it takes the problem. Pure host code.
 #pragma once
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <span>

@@ -1,5 +1,7 @@
 // From the op's operands to the problem and the arguments of the tensor-core kernels.
 #pragma once
+#include <cuda_runtime.h>
+
 #include "attention/arguments.h"
 #include "attention/tiles/arguments.h"
 #include "attention/tiles/plan.h"

@@ -1,10 +1,13 @@
 // Sequences of different lengths, as kernels compiled for Masking::sequences see them.
 #pragma once
+#include <cstdint>
+
 #include "device/index_map.h"
 
 namespace xgemm::attention {
 
-/// Where sequences lie: pointers to int32 on the device. Kernels clamp lengths and table entries that would lead out of bounds.
+/// Where sequences lie: all pointers are to int32 on the device. Kernels clamp what they read there: neither lengths nor a table
+/// lead out of bounds.
 struct Sequences {
   int count = 0;
   /// Sequence i's queries are the packed rows [offsets[i], offsets[i + 1]); null: each has max_q, one batch of the query.

@@ -1,5 +1,7 @@
 // The launch of the wgmma kernel from the op's operands.
 #pragma once
+#include <cuda_runtime.h>
+
 #include "attention/tiles/problem.h"
 
 namespace xgemm::attention {
@@ -21,7 +23,8 @@ bool launch_wide(const Plan& plan, const Arguments& arguments, void* memory, cud
 std::optional<SequencePlan> plan_wide_sequences(const Problem& problem, const Sequences& sequences, bool latent);
 bool launch_wide(const SequencePlan& plan, const Arguments& arguments, const Sequences& sequences, void* memory,
                  cudaStream_t stream);
-/// More query heads of a key head than a tile of wide.cu has rows become groups along batch dim `dim`: a new one or of size 1.
+/// More query heads of a key head than a tile of wide.cu has rows become several groups, along batch dim `dim`: a new last one,
+/// or one of size 1.
 void divide_group(Arguments& arguments, int dim);
 
 // The instantiations of kernel.cuh, in a source file each so that they compile in parallel.

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <array>
+#include <optional>
 
 #include "attention/tiles/arguments.h"
 #include "attention/tiles/plan.h"

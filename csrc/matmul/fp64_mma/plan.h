@@ -4,6 +4,8 @@
 // sums are added in order. A batch-invariant problem's segments are a function of N and K alone (fp64_segment), whatever the tile
 // and the splits; another's are its splits.
 #pragma once
+#include <utility>
+
 #include "matmul/order.h"
 #include "matmul/plan/tiles.h"
 #include "matmul/problem.h"

@@ -1,5 +1,9 @@
 // Plans of the kernels on mma.sync.
 #pragma once
+#include <cstdint>
+
+#include "matmul/plan/tiles.h"
+#include "matmul/problem.h"
 #include "matmul/simt/plan.h"
 #include "matmul/tensor_operand.h"
 
@@ -33,7 +37,8 @@ constexpr MmaGeometry geometry(LargeTile tile) {
   }
 }
 
-/// Of mma/kernel.cuh, one launch: half-precision products that are small or narrow, and fp32 ones in tf32 ("high", "medium").
+/// Of the one-launch kernel for half-precision products that are small or narrow, and for fp32 ones in tf32 ("high" and
+/// "medium"), mma/kernel.cuh.
 struct MmaPlan {
   MmaTile tile;
   int bytes_a, bytes_b;        ///< multiples of which an operand's rows start and end at: 16, 8 (fp32), 4 or 2

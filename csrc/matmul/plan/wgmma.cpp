@@ -39,6 +39,10 @@ bool has_instance(const Problem& p, WgmmaTile tile, int parts, bool k_major_b, s
   return tile == WgmmaTile::t128x128 || decode;
 }
 
+bool has_empty_split(const Problem& p, std::int64_t splits) {
+  return (splits - 1) * split_blocks(p.k, splits) * kWgmmaTileK >= p.k;
+}
+
 /// Times of wgmma/kernel.cuh's tiles, with operands as the kernel loads them: in fp16 `parts`, or half precision (0).
 struct WgmmaRoofline {
   const Question& q;
@@ -138,7 +142,7 @@ double choose(const WgmmaRoofline& times, std::int64_t splits, std::string_view 
     const bool wide = few ? std::max(t.m, t.n) > 64 : times.parts == 0 && !p.gated && t.n > 64 && 2 * p.n <= t.n;
     if (wide && !names_a_tile(forced)) return;
     for (std::int64_t cut = splits ? splits : 1; cut <= (splits ? splits : kMaxSplits); cut *= 2) {
-      if (has_empty_split(p.k, cut)) continue;
+      if (has_empty_split(p, cut)) continue;
       if (cut == splits || cut == 1) consider({.tile = tile, .splits = cut});
       if (cut > 1) consider({.tile = tile, .splits = cut, .cluster = cut});
       if (cut > 1) consider({.tile = tile, .splits = cut, .memory_splits = cut});
@@ -162,7 +166,7 @@ double consider_few_rows(const Question& q, std::int64_t splits, double us, Wgmm
   if (!can_read_b_as_it_lies(p, plan) || !(named || (q.forced.empty() && plan.b.copied))) return us;
   const double slot = kSlot + kSlotRow * static_cast<double>(p.m <= 32 ? p.m : 128);
   for (std::int64_t cut = std::max<std::int64_t>(1, splits); cut <= (splits ? splits : kMaxCluster); cut *= 2) {
-    if (cut > kMaxCluster || has_empty_split(p.k, cut)) break;
+    if (cut > kMaxCluster || has_empty_split(p, cut)) break;
     const std::int64_t tiles = ceil_div(p.n, 64) * p.batches * (cut > 1 && p.m > 8 ? 2 : 1),
                        at_once = cut > 1 ? clusters_at_once(cut, q.gpu.sm_count) : std::max(1, q.gpu.sm_count / 2),
                        blocks = ceil_div(std::min(p.k, split_blocks(p.k, cut) * kWgmmaTileK), 128);

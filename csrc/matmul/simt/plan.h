@@ -4,6 +4,7 @@
 // another by fused multiply-adds from zero; the chunks' sums are added in order. Every tile and every split does exactly this,
 // so the bits of a row of the result depend on N, K and the dtype alone, never on M, the batch or the GPU.
 #pragma once
+#include "device/dtype.h"
 #include "matmul/order.h"
 #include "matmul/plan/tiles.h"
 #include "matmul/problem.h"

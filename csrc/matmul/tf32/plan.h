@@ -8,7 +8,8 @@ namespace xgemm::matmul {
 inline constexpr int kTf32TileK = 32;  ///< k per k-block: 128 bytes
 
 /// C is cut in tiles of x by y lines: rows of A and columns of B, or (swap_ab) the reverse. a and b: copies of what TMA cannot
-/// load; that of x may be MN-major, that of y is K-major: of two MN-major operands one is packed along k. A block of K: a slot's.
+/// load; the one of x may be MN-major, that of y is K-major: if both operands are MN-major, one is packed along k. A block of K:
+/// a slot's.
 struct Tf32Plan {
   Tf32Tile tile;
   bool swap_ab;

@@ -1,6 +1,9 @@
 // Launching a product planned for the tensor cores. Free of torch.
 #pragma once
+#include <cuda_runtime.h>
+
 #include "matmul/launch.h"
+#include "matmul/wgmma/plan.h"
 
 namespace xgemm::matmul {
 

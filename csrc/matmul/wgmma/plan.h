@@ -3,11 +3,15 @@
 #include <optional>
 
 #include "matmul/bf16x3/plan.h"
+#include "matmul/order.h"
+#include "matmul/plan/tiles.h"
 #include "matmul/simt/plan.h"
+#include "matmul/tensor_operand.h"
 
 namespace xgemm::matmul {
 
-/// A multicast pair shares the operand of which a tile has more lines: A (tiles side by side) or B (one above the other).
+/// A multicast pair shares the operand of which a tile has more lines: A (its tiles lie side by side) or B (one above the
+/// other).
 constexpr bool shares_a(int tile_m, int tile_n) { return tile_m > tile_n; }
 
 /// Prepared weight (n, k): its parts, K-major, then its lines' statistics. Offsets and sizes in bytes.
