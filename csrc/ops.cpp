@@ -13,16 +13,13 @@ STABLE_TORCH_LIBRARY(XGEMM_NAMESPACE, m) {
   m.def(
       "linear(Tensor input, Tensor weight, Tensor? bias=None, *, str activation=\"none\", Tensor? residual=None, "
       "str precision=\"highest\") -> Tensor");
-  // The split copy of a weight (N, K) that fp32 products on Hopper's tensor cores otherwise make at every call, as bytes for
-  // linear_prepared; no bytes if no product would use them.
+  // The split copy of a weight (N, K) that fp32 products on tensor cores else make at every call; empty if none would use it.
   m.def("prepare(Tensor weight, *, str precision=\"highest\") -> Tensor");
-  // linear with such a copy, which must be of this weight's current values: the op cannot check it. With few rows only this
-  // makes tensor cores pay.
+  // linear with such a copy, which must be of this weight's current values: the op cannot check it.
   m.def(
       "linear_prepared(Tensor input, Tensor weight, Tensor prepared, Tensor? bias=None, *, str activation=\"none\", "
       "Tensor? residual=None, str precision=\"highest\") -> Tensor");
-  // activation(input @ weight_gate^T + bias_gate) * (input @ weight_up^T + bias_up): SwiGLU, GEGLU and their like in one pass
-  // over input; in fp32 or wider, rounded once.
+  // activation(input @ weight_gate^T + bias_gate) * (input @ weight_up^T + bias_up): SwiGLU etc. in one pass, rounded once.
   m.def(
       "gated_linear(Tensor input, Tensor weight_gate, Tensor weight_up, Tensor? bias_gate=None, Tensor? bias_up=None, *, "
       "str activation=\"silu\", str precision=\"highest\") -> Tensor");
@@ -65,8 +62,7 @@ STABLE_TORCH_LIBRARY(XGEMM_NAMESPACE, m) {
       "attention(Tensor query, Tensor key, Tensor value, *, Tensor? attn_mask=None, bool is_causal=False, float? scale=None, "
       "bool enable_gqa=False, str causal_alignment=\"top_left\", int[2] window=[-1, -1], float softcap=0., Tensor? sinks=None, "
       "str precision=\"highest\") -> Tensor");
-  // The same, and the natural log-sum-exp of each row's scaled scores, its sink among them, (..., H, Sq) in fp32 (fp64 for fp64
-  // inputs).
+  // The same, and the natural log-sum-exp of each row's scaled scores and sink, (..., H, Sq) in fp32 (fp64 for fp64 inputs).
   m.def(
       "attention_lse(Tensor query, Tensor key, Tensor value, *, Tensor? attn_mask=None, bool is_causal=False, "
       "float? scale=None, bool enable_gqa=False, str causal_alignment=\"top_left\", int[2] window=[-1, -1], float softcap=0., "

@@ -4,7 +4,6 @@
 #include <sstream>
 #include <string>
 
-#include "matmul/plan/legality.h"
 #include "matmul/plan/plan.h"
 using namespace xgemm;
 using namespace xgemm::matmul;

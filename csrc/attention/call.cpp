@@ -1,6 +1,5 @@
 #include "attention/call.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace xgemm::attention {
@@ -107,13 +106,11 @@ Call check_arguments(const char* op, const Tensor& query, const Tensor& key, con
 
   if (o.attn_mask) {
     check(!o.is_causal, op, "expected attn_mask or is_causal, got both");
-    Shape scores = a.batch;
-    scores.insert(scores.end(), {a.sq, a.sk});
     a.mask = view(op, "attn_mask", *o.attn_mask);
     check_same_device(a.query, *a.mask);
     check(a.mask->dtype == ScalarType::Bool || a.mask->dtype == ScalarType::Float || a.mask->dtype == a.query.dtype, op,
           "expected attn_mask of dtype bool, float32 or query's ", to_string(a.query.dtype), ", got ", to_string(a.mask->dtype));
-    check_broadcasts(*a.mask, scores);
+    check_broadcasts(*a.mask, a.batch_and({a.sq, a.sk}));
   }
   limit_keys(a, o);
   // A query that is a transposed projection: torch.transpose(output, -2, -3) is contiguous then, as after torch's fast backends.
@@ -137,11 +134,9 @@ bool is_latent(const TensorView& key, const TensorView& value) {
 ScalarType accumulator(ScalarType dtype) { return dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float; }
 
 Result empty_result(const Call& a, bool want_lse) {
-  Shape shape = a.batch;
-  shape.push_back(a.sq);
+  Shape shape = a.batch_and({a.sq, a.dv});
   Result r{.output = Tensor(), .lse = {}};
-  if (want_lse) r.lse = empty(shape, accumulator(a.query.dtype), a.query);
-  shape.push_back(a.dv);
+  if (want_lse) r.lse = empty(a.batch_and({a.sq}), accumulator(a.query.dtype), a.query);
   if (a.heads_beside) std::swap(shape.end()[-2], shape.end()[-3]);
   r.output = empty(shape, a.query.dtype, a.query);
   if (a.heads_beside) r.output = torch::stable::transpose(r.output, -2, -3);
@@ -164,8 +159,7 @@ std::vector<BatchDim> merged(ShapeRef sizes, const std::array<Shape, kOperands>&
 }
 
 std::array<Shape, kOperands> strides_of(const Call& a) {
-  Shape full = a.batch;
-  full.insert(full.end(), {a.sq, a.sk});
+  const Shape full = a.batch_and({a.sq, a.sk});
   const Shape none(full.size(), 0);
   const auto of = [&](const TensorView& v) { return broadcast_strides(v.sizes, v.strides, full); };
   Shape sinks = a.sinks ? broadcast_strides(a.sinks->sizes, a.sinks->strides, a.batch) : none;

@@ -1,15 +1,9 @@
 // A checked call of attention, and what its CPU and GPU paths share.
 #pragma once
-#include <algorithm>
-#include <array>
 #include <limits>
-#include <optional>
-#include <string>
 #include <tuple>
 #include <type_traits>
-#include <vector>
 
-#include "device/dtype.h"
 #include "device/index_map.h"
 #include "torch/tensor.h"
 
@@ -53,6 +47,12 @@ struct Call {
     for (auto s : batch) n *= s;
     return n;
   }
+  /// The batch dims, and these behind them.
+  Shape batch_and(std::initializer_list<std::int64_t> last) const {
+    Shape shape = batch;
+    shape.insert(shape.end(), last);
+    return shape;
+  }
   // Keys that some row sees, apart from the mask.
   std::int64_t key_begin() const { return std::clamp<std::int64_t>(first, 0, sk); }
   std::int64_t key_end() const { return std::clamp<std::int64_t>(sq - 1 + last, key_begin(), sk); }
@@ -91,8 +91,7 @@ ScalarType accumulator(ScalarType dtype);
 /// Uninitialised outputs: (batch..., Sq, Dv), laid out as heads_beside says, and, if wanted, contiguous (batch..., Sq).
 Result empty_result(const Call& call, bool want_lse);
 
-/// A Call or SequenceCall by `attend(call, want_lse)` for kValueColumns columns of the values at a time: each has the same
-/// scores.
+/// A Call or SequenceCall by `attend(call, want_lse)`, kValueColumns columns of the values at a time.
 template <class AnyCall, class Attend>
 Result by_value_columns(const AnyCall& whole, bool want_lse, const Attend& attend) {
   Result r = empty_result(whole, false);
@@ -109,18 +108,15 @@ Result by_value_columns(const AnyCall& whole, bool want_lse, const Attend& atten
   return r;
 }
 
-/// One number for each of query, key, value, mask and sinks.
-inline constexpr std::size_t kOperands = 5;
+inline constexpr std::size_t kOperands = 5;  ///< one number for each of query, key, value, mask and sinks
 using PerOperand = std::array<std::int64_t, kOperands>;
 
 using BatchDim = StridedDim<kOperands>;
 
-/// The batch dims without those of size 1; neighbours are merged if every operand steps through both as through one.
-/// `heads_apart`: the last dim is kept as it is.
+/// The batch dims of sizes other than 1, merged where every operand allows it; `heads_apart`: the last dim stays as it is.
 std::vector<BatchDim> merged(ShapeRef sizes, const std::array<Shape, kOperands>& strides, bool heads_apart);
 
-/// Strides of the operands over the batch and their last two dims (sinks have none there: 0); over the heads as the operand
-/// stores them, which may be grouped.
+/// Strides of the operands over the batch (heads as an operand stores them, maybe grouped) and their last two dims (sinks: 0).
 std::array<Shape, kOperands> strides_of(const Call& call);
 
 /// Calls `f` with each operand's offset for every position in the first `count` of `dims`.
@@ -133,7 +129,6 @@ void for_each(const std::vector<BatchDim>& dims, std::size_t count, const F& f, 
   }
 }
 
-/// On the tensors' device.
 Result run(const Call& call, bool want_lse);
 Result attention_cpu(const Call& call, bool want_lse);
 Result attention_cuda(const Call& call, bool want_lse);

@@ -1,5 +1,4 @@
 // Attention on the CPU: by SDPA's kernel where its result is what docs/attention.md promises, else by ATen in blocks of rows.
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -52,17 +51,10 @@ bool finite(const TensorView& v) {
   }
 }
 
-/// `v` in `type`, padded with zeros to `columns` adjacent columns, with rows that do not overlap, as BLAS needs. `copy` owns
-/// the result.
+/// `v` in `type`, padded with zeros to `columns`; rows do not overlap, as BLAS needs. `copy` owns the result.
 TensorView readable(const TensorView& v, ScalarType type, std::int64_t columns, Tensor& copy) {
   copy = converted(*v.tensor, type);
-  if (v.size(-1) != columns) {
-    const std::array<std::int64_t, 2> more = {0, columns - v.size(-1)};
-    double zero = 0;
-    AtenTensorHandle padded = nullptr;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_aten_pad(copy.get(), more.data(), 2, "constant", &zero, &padded));
-    copy = Tensor(padded);
-  }
+  if (v.size(-1) != columns) copy = torch::stable::pad(copy, {0, columns - v.size(-1)});
   TensorView x = view(v.op, v.name, copy);
   const bool rows = x.size(-2) == 1 || (x.stride(-2) >= x.size(-1) && x.stride(-2) <= std::numeric_limits<std::int32_t>::max());
   if (rows && (x.size(-1) == 1 || x.stride(-1) == 1)) return x;
@@ -87,12 +79,10 @@ TensorView additive(const TensorView& mask, ScalarType type, Tensor& copy) {
 
 /// For each row: is its whole mask -inf?
 Tensor hidden_rows(const Call& a) {
-  Shape shape = a.batch;
-  shape.push_back(a.sq);
   const Tensor& mask = *a.mask->tensor;
   Tensor largest = a.mask->dim() == 0 ? mask : aten("amax", "", mask, Shape{-1}, false);
   largest = aten("eq", "Tensor", largest, scalar(-std::numeric_limits<double>::infinity(), a.mask->dtype));
-  return torch::stable::contiguous(aten("expand", "", largest, shape, false));
+  return torch::stable::contiguous(aten("expand", "", largest, a.batch_and({a.sq}), false));
 }
 
 /// Is every row of SDPA's output right? For a row without a visible key SDPA gives 0 for output and log-sum-exp, but also for a
@@ -113,8 +103,7 @@ bool right_rows(const Call& a, const Tensor& lse, const Tensor& output) {
   return true;
 }
 
-/// Adds each row's sink to its log-sum-exp, (batches, rows) of fp32 or fp64, as the score of one more key; returns the factor
-/// for the row's other weights, (batches, rows, 1).
+/// Adds each row's sink to its log-sum-exp, (batches, rows); returns the factor for the row's other weights, (batches, rows, 1).
 Tensor add_sinks(const Call& a, Tensor& lse, std::int64_t rows, ScalarType type) {
   const std::int64_t n = a.batches();
   Tensor sinks = aten("expand", "", torch::stable::to(*a.sinks->tensor, type), a.batch, false);
@@ -128,8 +117,7 @@ Tensor add_sinks(const Call& a, Tensor& lse, std::int64_t rows, ScalarType type)
   return torch::stable::narrow(weights, 2, 0, 1);
 }
 
-/// The batch dims of the operands, at least two, which SDPA's kernel takes; there is seldom a third one. Query heads that share a
-/// key head form a dim of their own.
+/// The operands' batch dims, at least two, as SDPA's kernel takes. Query heads that share a key head form a dim of their own.
 std::vector<BatchDim> batch_dims(const Call& a) {
   Shape sizes = a.batch;
   std::array<Shape, kOperands> strides = strides_of(a);
@@ -163,15 +151,9 @@ std::optional<Result> result(const Call& call, const Call& a, Tensor output, Ten
                   add_sinks(call, lse, a.sq, accumulator(type)));
   if (a.dv != call.dv) output = torch::stable::contiguous(torch::stable::narrow(output, -1, 0, call.dv));
   output = converted(output, own);
-  Shape shape = a.batch;
-  shape.push_back(a.sq);
-  Result r{.output = Tensor(), .lse = {}};
-  if (want_lse) {
-    lse = converted(lse, accumulator(own));
-    r.lse = strided(lse, shape, contiguous_strides(shape));
-  }
-  shape.push_back(call.dv);
-  r.output = strided(output, shape, contiguous_strides(shape));
+  const auto in_shape = [](const Tensor& t, const Shape& shape) { return strided(t, shape, contiguous_strides(shape)); };
+  Result r{.output = in_shape(output, a.batch_and({a.sq, call.dv})), .lse = {}};
+  if (want_lse) r.lse = in_shape(converted(lse, accumulator(own)), a.batch_and({a.sq}));
   if (!call.heads_beside) return r;
   Result beside = empty_result(call, false);
   torch::stable::copy_(beside.output, r.output);
@@ -185,8 +167,7 @@ std::optional<Result> attention_by_sdpa(const Call& call, bool want_lse) {
   if (causal && (call.first + call.sq > 1 || call.last != 1 || call.mask || call.scale <= 0))
     return std::nullopt;  // SDPA's causal row i sees keys 0 .. i, and it scales masked scores
   if (call.softcap != 0) return std::nullopt;
-  // Half types are passed directly if this CPU multiplies them: then the exponentials are exact enough for the output, but not
-  // for a log-sum-exp in fp32.
+  // Half types are passed directly if this CPU multiplies them: exact enough for the output, not for a log-sum-exp in fp32.
   const ScalarType own = call.query.dtype;
   const bool as_is = own == ScalarType::Double || (own != ScalarType::Float && !want_lse && !call.sinks && multiplies(own));
   const ScalarType type = as_is ? own : arithmetic(call);
@@ -252,9 +233,7 @@ Tensor flattened(const Call& a, const TensorView& v, std::int64_t group, ScalarT
   Tensor x = converted(*v.tensor, type);
   if (group != 1)
     x = aten("repeat_interleave", "self_int", x, group, std::optional<std::int64_t>(-3), std::optional<std::int64_t>());
-  Shape shape = a.batch;
-  shape.insert(shape.end(), {v.size(-2), v.size(-1)});
-  x = aten("expand", "", x, shape, false);
+  x = aten("expand", "", x, a.batch_and({v.size(-2), v.size(-1)}), false);
   return torch::stable::contiguous(torch::stable::reshape(x, std::array{a.batches(), v.size(-2), v.size(-1)}));
 }
 
@@ -277,11 +256,7 @@ Result attention_in_blocks(const Call& a, bool want_lse) {
   Tensor key = flattened(a, a.key, a.key_group, type), value = flattened(a, a.value, a.value_group, type);
   std::optional<Tensor> lse, mask;
   if (r.lse) lse = torch::stable::view(*r.lse, std::array{n, a.sq});
-  if (a.mask) {
-    Shape scores = a.batch;
-    scores.insert(scores.end(), {a.sq, a.sk});
-    mask = aten("expand", "", *a.mask->tensor, scores, false);
-  }
+  if (a.mask) mask = aten("expand", "", *a.mask->tensor, a.batch_and({a.sq, a.sk}), false);
 
   // Elements of one block of scores: near the size of the last-level cache, never Sq x Sk. With a window, rows have fewer.
   constexpr std::int64_t kScores = 1 << 22, kRows = 128;
@@ -320,9 +295,7 @@ Result attention_in_blocks(const Call& a, bool want_lse) {
       }
     }
     Tensor target = torch::stable::narrow(r.output, -2, row, rows);
-    Shape block_shape = a.batch;
-    block_shape.insert(block_shape.end(), {rows, a.dv});
-    torch::stable::copy_(target, torch::stable::reshape(block_output, block_shape));
+    torch::stable::copy_(target, torch::stable::reshape(block_output, a.batch_and({rows, a.dv})));
   }
   return r;
 }

@@ -1,9 +1,6 @@
 // Attention on a GPU: the kernels' arguments, a plan, the launches.
 #include "torch/cuda.h"
 
-#include <algorithm>
-
-#include "attention/arguments.h"
 #include "attention/call.h"
 #include "attention/decode/launch.h"
 #include "attention/families.h"
@@ -13,7 +10,6 @@
 #include "attention/wgmma/launch.h"
 #include "attention/wgmma/tiles.h"
 #include "attention/wgmma/wide.h"
-#include "device/integer.h"
 
 namespace xgemm::attention {
 namespace {
@@ -55,15 +51,13 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& k, const Fa
   if (!plan && families.wgmma) plan = plan_tiles(problem);
   if (!plan && families.mma) plan = plan_many_rows(problem, static_cast<std::int64_t>(gpu.smem_per_block));
   if (!plan) return false;
-  const MeetingPlace place =
-      scope.meeting_place(static_cast<std::size_t>(plan->counter_bytes()), static_cast<std::size_t>(plan->memory_bytes()));
+  const MeetingPlace place = scope.meeting_place(plan->counter_bytes(), plan->memory_bytes());
   if (plan->table.data() == kWgmmaTiles.data()) return launch_wgmma(*plan, k, place.counters, place.partials, scope.stream());
   launch_mma(*plan, k, place.partials, scope.stream());
   return true;
 }
 
-/// fp32 by fp16 parts. Returns Arguments::failed; null if the tensor-core kernel does not take the call. `memory` must live
-/// until the kernel on CUDA cores is launched.
+/// fp32 by fp16 parts. Returns Arguments::failed, which lies in `memory`; null if the tensor-core kernel does not take the call.
 const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, bool by_wgmma, Precision precision,
                                   const TensorView& like, std::optional<Tensor>& memory) {
   if (k.sk < kFewestSplitKeys) return nullptr;
@@ -71,7 +65,7 @@ const unsigned* launch_fp16_split(const CudaScope& scope, const Arguments& k, bo
   const std::optional<SplitPlan> plan =
       by_wgmma ? plan_fp16_split(k, sm_count, precision == Precision::highest ? 2 : 1) : plan_split_mma(k, sm_count);
   if (!plan) return nullptr;
-  memory = workspace(static_cast<std::size_t>(plan->bytes), like);
+  memory = workspace(plan->bytes, like);
   return launch_fp16_split(*plan, k, memory->data_ptr(), scope.stream());
 }
 
@@ -180,7 +174,7 @@ class CudaCores {
   void launch(const Arguments& k, const TensorView& like, cudaStream_t stream) {
     const std::int64_t bytes = decode_ ? decode_->partial_bytes : plan_.partial_bytes(k.total_rows());
     if (bytes != 0 && !partials_)  // may be larger than the output, and tensor cores do not need it
-      partials_ = workspace(static_cast<std::size_t>(bytes), like);
+      partials_ = workspace(bytes, like);
     void* const partials = partials_ ? partials_->data_ptr() : nullptr;
     decode_ ? launch_decode(*decode_, k, partials, stream) : launch_simt(plan_, {k}, partials, stream);
   }
@@ -220,7 +214,7 @@ std::optional<Result> by_wide_kernel(const Call& a, bool want_lse) {
     problem.sm_count = scope.properties().sm_count, problem.batch_invariant = batch_invariant();
     const std::optional<Plan> plan = plan_wide(problem, latent);
     if (!(served = served && plan)) return;
-    const MeetingPlace place = scope.meeting_place(0, static_cast<std::size_t>(plan->memory_bytes()));
+    const MeetingPlace place = scope.meeting_place(0, plan->memory_bytes());
     served = launch_wide(*plan, k, place.partials, scope.stream());
     scope.check_launch();
   });

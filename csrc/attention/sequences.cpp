@@ -1,8 +1,5 @@
-// attention_varlen and attention_with_cache: the checks of their arguments, and the ops. The paths: sequences_cpu.cpp, on CUDA
-// sequences_cuda().
+// attention_varlen and attention_with_cache: argument checks and ops. The paths: sequences_cpu.cpp, sequences_cuda.cpp.
 #include "attention/sequences.h"
-
-#include <algorithm>
 
 #include "torch/register.h"
 

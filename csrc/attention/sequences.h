@@ -1,8 +1,5 @@
 // Attention of sequences of different lengths: a checked call, and where its sequences lie on the device.
 #pragma once
-#include <cstdint>
-#include <optional>
-
 #include "attention/call.h"
 
 namespace xgemm::attention {

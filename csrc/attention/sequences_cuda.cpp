@@ -1,22 +1,18 @@
 // Attention of sequences of different lengths on a GPU: the kernels' arguments, a plan, the launches.
-#include <algorithm>
 
 #include "attention/families.h"
 #include "attention/mma/launch.h"
 #include "attention/sequences.h"
 #include "attention/simt/launch.h"
 #include "attention/tiles/instances.h"
-#include "attention/tiles/problem.h"
 #include "attention/wgmma/launch.h"
 #include "attention/wgmma/wide.h"
-#include "device/integer.h"
 #include "torch/cuda.h"
 
 namespace xgemm::attention {
 namespace {
 
-/// A query, whose batches are sequences unless it is packed, or keys or values, whose batches are pages unless they are packed.
-/// Strides of dims of size 1 are 0.
+/// A query, keys or values: batches are sequences (keys and values: pages) unless packed. Strides of dims of size 1 are 0.
 Operand operand(const TensorView& v, bool packed, std::int64_t group) {
   const auto stride = [&](std::int64_t dim) { return v.size(dim) > 1 ? v.stride(dim) : 0; };
   Operand x{.data = v.data, .row = stride(-3), .column = stride(-1), .group = stride(-2)};
@@ -108,7 +104,7 @@ bool launch_wide_heads(const CudaScope& scope, Arguments a, const Sequences& s, 
   problem.sm_count = scope.properties().sm_count, problem.batch_invariant = batch_invariant();
   const std::optional<SequencePlan> plan = plan_wide_sequences(problem, s, latent);
   if (!plan) return false;
-  const MeetingPlace place = scope.meeting_place(0, static_cast<std::size_t>(plan->memory_bytes()));
+  const MeetingPlace place = scope.meeting_place(0, plan->memory_bytes());
   return launch_wide(*plan, a, s, place.partials, scope.stream());
 }
 
@@ -120,8 +116,7 @@ bool launch_on_tensor_cores(const CudaScope& scope, const Arguments& a, const Se
   Problem problem = sequence_problem(tile_problem(a), s);
   problem.sm_count = gpu.sm_count, problem.batch_invariant = batch_invariant();
   const auto launch = [&](const SequencePlan& plan, bool wgmma) {
-    const MeetingPlace place =
-        scope.meeting_place(static_cast<std::size_t>(plan.tiles.counter_bytes()), static_cast<std::size_t>(plan.memory_bytes()));
+    const MeetingPlace place = scope.meeting_place(plan.tiles.counter_bytes(), plan.memory_bytes());
     if (wgmma) return launch_wgmma(plan, a, s, place.counters, place.partials, scope.stream());
     launch_mma(plan, a, s, place.partials, scope.stream());
     return true;
@@ -139,7 +134,7 @@ void launch_on_cuda_cores(const CudaScope& scope, const Arguments& a, const Sequ
   const SimtPlan plan = plan_simt_sequences(a, s);
   check_ctas(like.op, plan.blocks);
   std::optional<Tensor> memory;
-  if (plan.partials > 0) memory = workspace(static_cast<std::size_t>(plan.partial_bytes(a.total_rows())), like);
+  if (plan.partials > 0) memory = workspace(plan.partial_bytes(a.total_rows()), like);
   launch_simt(plan, simt_arguments(a, s), memory ? memory->data_ptr() : nullptr, scope.stream());
 }
 

@@ -1,7 +1,5 @@
 #include "device/properties.h"
 
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
@@ -46,8 +44,7 @@ SmPartition partition_of(CUstream_st* stream) {
 /// A GPU of compute capability 9.0 that cannot run Hopper's kernels.
 void without_hopper_kernels(DeviceProperties& gpu) { gpu.major = 8, gpu.minor = 9; }
 
-/// What XGEMM_ARCH may name, with the shared memory of a block and of an SM in KiB (CUDA C++ Programming Guide, "Technical
-/// Specifications per Compute Capability").
+/// What XGEMM_ARCH may name, with the shared memory of a block and of an SM in KiB (CUDA C++ Programming Guide).
 struct Architecture {
   int major, minor;
   std::size_t block_kib, sm_kib;

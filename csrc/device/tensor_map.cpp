@@ -1,7 +1,5 @@
 #include "device/tensor_map.h"
 
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 
 #include "device/driver.h"

@@ -1,15 +1,11 @@
 // What aten's operators share here: is a call ours, and the answer to it, by our kernel or by torch's.
 #pragma once
-#include <algorithm>
-#include <initializer_list>
-
 #include "enable/previous.h"
 #include "enable/served.h"
 #include "reduce/plan.h"
 #include "torch/aten.h"
 #ifdef XGEMM_WITH_CUDA
 #include "device/environment.h"
-#include "device/properties.h"
 #endif
 
 namespace xgemm::enable {
@@ -28,11 +24,6 @@ inline bool can_be_ours(const Tensor& t) {
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(t.get(), &dtype));
   return dtype == aoti_torch_dtype_float32() || dtype == aoti_torch_dtype_bfloat16() || dtype == aoti_torch_dtype_float16() ||
          dtype == aoti_torch_dtype_float64();
-}
-inline bool on_gpu(const Tensor& t) {
-  std::int32_t device = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(t.get(), &device));
-  return device == aoti_torch_device_type_cuda();
 }
 
 /// Is a call of `dtype` ours as far as the settings go?
@@ -97,8 +88,7 @@ Tensor answer(Op op, By by, const TensorView* out, std::initializer_list<const T
 
 inline bool same_type(const TensorView& a, const TensorView& b) { return a.dtype == b.dtype && a.device_index == b.device_index; }
 
-/// SDPA, registered at autograd's key too. Grouped heads in float32 are repeated: no fused backend of torch takes them, so that
-/// it stores all scores.
+/// SDPA, registered at autograd's key too. Grouped heads in float32 are repeated: no fused backend of torch takes them.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& mask, double dropout,
                  bool causal, std::optional<double> scale, bool gqa);
 /// SDPA's memory-efficient backend on this library's attention: where float32, and masks, go. Torch's backward reads the

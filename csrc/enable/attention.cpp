@@ -1,4 +1,3 @@
-#include <limits>
 
 #include "attention/backward/gradients.h"
 #include "attention/call.h"
@@ -34,7 +33,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::o
 FourTensors efficient_attention(const Tensor& q, const Tensor& k, const Tensor& v, const std::optional<Tensor>& bias,
                                 bool want_lse, double dropout, bool causal, std::optional<double> scale) {
   constexpr Op op = "_scaled_dot_product_efficient_attention"_op;
-  const auto torch = [&] { return previous(on_gpu(q)).efficient_attention(q, k, v, bias, want_lse, dropout, causal, scale); };
+  const auto torch = [&] { return previous(q.is_cuda()).efficient_attention(q, k, v, bias, want_lse, dropout, causal, scale); };
   if (serving) return torch();
   if (!can_be_ours(q) || !can_be_ours(k) || !can_be_ours(v)) return count(op, By::dtype), torch();
   const TensorView vq = view(name_of(op), "query", q), vk = view(name_of(op), "key", k), vv = view(name_of(op), "value", v);
@@ -87,7 +86,7 @@ Gradients efficient_attention_backward(const Tensor& grad, const Tensor& q, cons
   for (const Tensor* t : {&grad, &q, &k, &v, &out, &lse, bias ? &*bias : &q})
     if (!can_be_ours(*t) || t->scalar_type() != ScalarType::Float) return count(op, By::dtype), Gradients();
   By by = by_settings(op, ScalarType::Float);
-  if (by == By::xgemm && !on_gpu(q)) by = By::cpu;
+  if (by == By::xgemm && !q.is_cuda()) by = By::cpu;
 #ifdef XGEMM_WITH_CUDA
   if (by == By::xgemm) {
     const auto of = [&](const char* name, const Tensor& t) { return view(name_of(op), name, t); };

@@ -3,14 +3,9 @@
 //
 // Registered over torch's kernels at the dispatcher's keys CUDA and CPU, SDPA at AutogradCUDA and AutogradCPU too. A call that is
 // not ours (dtype, shape, strides of the result, what is faster there) goes to torch's kernel. Operators with a Scalar argument,
-// which the stable interface does not have, are registered in Python and come here as xgemm_aten::addmm and its like, which
-// return None if torch has to serve.
-#include <algorithm>
-#include <list>
+// which the stable ABI does not have, are registered in Python and come here as xgemm_aten::addmm etc.; None: torch has to serve.
 #include <mutex>
-#include <utility>
 
-#include "device/index_map.h"
 #include "enable/answer.h"
 #include "matmul/ops.h"
 #include "matmul/plan/machine.h"
@@ -30,8 +25,6 @@ std::optional<TensorView> view_of_out(Op op, const Tensor* out) {
   return out ? std::optional(view(name_of(op), "out", *out)) : std::nullopt;
 }
 
-// ---- products ----
-
 /// In `dims` dims: matrices, or equal batches of them, whose sizes fit.
 By by_shapes(const TensorView& a, const TensorView& b, std::int64_t dims) {
   const bool fit = a.dim() == dims && b.dim() == dims && a.size(-1) == b.size(-2) && (dims == 2 || a.size(0) == b.size(0));
@@ -42,8 +35,7 @@ Precision precision_of(const TensorView& a) {
   return a.cuda && a.dtype == ScalarType::Float && tf32_allowed() ? Precision::high : Precision::highest;
 }
 
-/// Other GPUs than Hopper: half precision runs on tensor cores, fp64 too where they have units for it, fp32 not slower than
-/// torch's CUDA cores; TF32 is torch's.
+/// Other GPUs than Hopper: half precision runs on tensor cores, fp64 too where it can, fp32 as fast as torch's; TF32 is torch's.
 bool pays([[maybe_unused]] const TensorView& a) {
 #ifdef XGEMM_WITH_CUDA
   const DeviceProperties& gpu = device_properties(a.device_index);
@@ -64,7 +56,7 @@ By by_operands(Op op, const TensorView& a, const TensorView& b, std::int64_t dim
 // kTorch, here and below: torch's kernel, a member of Previous.
 template <Op op, auto kTorch>
 Tensor product(const Tensor* out, const Tensor& a, const Tensor& b) {
-  const auto torch = [&] { return (previous(on_gpu(a)).*kTorch)(out, a.get(), b.get()); };
+  const auto torch = [&] { return (previous(a.is_cuda()).*kTorch)(out, a.get(), b.get()); };
   if (serving) return torch();
   if (!can_be_ours(a) || !can_be_ours(b) || (out && !can_be_ours(*out))) return count(op, By::dtype), torch();
   const TensorView va = view(name_of(op), "self", a), vb = view(name_of(op), "mat2", b);
@@ -88,8 +80,7 @@ Activation activation_of(const TensorView& a, bool use_gelu) {
 }
 Activation activation_of(const TensorView&) { return Activation::none; }
 
-/// addmm, baddbmm, addmv, _addmm_activation (with `use_gelu`): activation(beta * input + alpha * (a @ b)), or an undefined tensor
-/// if torch has to serve.
+/// The addmm family: activation(beta * input + alpha * (a @ b)), or an undefined tensor if torch has to serve.
 template <Op op, class... Gelu>
 Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha,
                    const std::optional<Tensor>& out, Gelu... use_gelu) {
@@ -136,12 +127,10 @@ Tensor product_sum(const Tensor& input, const Tensor& a, const Tensor& b, double
   return answer(op, by, vo ? &*vo : nullptr, {&vi, &va, &vb}, serve, torch);
 }
 
-// ---- softmax ----
-
 template <Op op, auto kTorch>
 Tensor softmax_of(const Tensor* out, const Tensor& x, std::int64_t dim, bool half_to_float) {
   constexpr bool log = op == "_log_softmax"_op;
-  const auto torch = [&] { return (previous(on_gpu(x)).*kTorch)(out, x.get(), dim, half_to_float); };
+  const auto torch = [&] { return (previous(x.is_cuda()).*kTorch)(out, x.get(), dim, half_to_float); };
   if (serving) return torch();
   if (!can_be_ours(x) || (out && !can_be_ours(*out))) return count(op, By::dtype), torch();
   const TensorView v = view(name_of(op), "self", x);
@@ -155,8 +144,6 @@ Tensor softmax_of(const Tensor* out, const Tensor& x, std::int64_t dim, bool hal
       op, by, vo ? &*vo : nullptr, {&v}, [&](const Tensor* to) { return softmax::softmax(name_of(op), log, x, dim, dtype, to); },
       torch);
 }
-
-// ---- reductions ----
 
 using reduce::Kind;
 
@@ -196,21 +183,19 @@ Tensor sum_of(const Tensor* out, const Tensor& x, const Dims& dim, bool keepdim,
   const OptionalDims given = dim ? OptionalDims(*dim) : std::nullopt;
   const ShapeRef dims = given.value_or(ShapeRef());
   return reduced(op, kind, x, dims, dims.empty(), keepdim, dtype, out,
-                 [&](const Tensor* to) { return (previous(on_gpu(x)).*kTorch)(to, x.get(), given, keepdim, dtype); });
+                 [&](const Tensor* to) { return (previous(x.is_cuda()).*kTorch)(to, x.get(), given, keepdim, dtype); });
 }
 template <Op op, Kind kind, auto kTorch>
 Tensor by_dims(const Tensor* out, const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim) {
   return reduced(op, kind, x, dims, dims.empty(), keepdim, std::nullopt, out,
-                 [&](const Tensor* to) { return (previous(on_gpu(x)).*kTorch)(to, x.get(), dims, keepdim); });
+                 [&](const Tensor* to) { return (previous(x.is_cuda()).*kTorch)(to, x.get(), dims, keepdim); });
 }
 template <Op op, Kind kind, auto kTorch>
 Tensor index_of(const Tensor* out, const Tensor& x, const std::optional<std::int64_t>& dim, bool keepdim) {
   const std::int64_t d = dim.value_or(0);
   return reduced(op, kind, x, dim ? ShapeRef(&d, 1) : ShapeRef(), !dim, keepdim, std::nullopt, out,
-                 [&](const Tensor* to) { return (previous(on_gpu(x)).*kTorch)(to, x.get(), dim, keepdim); });
+                 [&](const Tensor* to) { return (previous(x.is_cuda()).*kTorch)(to, x.get(), dim, keepdim); });
 }
-
-// ---- the switch ----
 
 /// aten's overload of a function, and its `.out` overload.
 template <auto kFunction>

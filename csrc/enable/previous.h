@@ -2,10 +2,8 @@
 //
 // A kernel that is registered over another one cannot reach it through the stable interface. Torch exports its kernels as C++
 // functions, whose mangled names hold the types of their parameters: one that has changed is not found, and its operator stays
-// torch's. Parameters are passed as torch's C++ ABI has them: a Tensor& is an AtenTensorHandle, an ArrayRef is laid out as a
-// span.
+// torch's. Parameters follow torch's C++ ABI: a Tensor& is an AtenTensorHandle, an ArrayRef is laid out as a span.
 #pragma once
-#include <span>
 #include <tuple>
 
 #include "torch/tensor.h"

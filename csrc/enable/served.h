@@ -1,6 +1,5 @@
 // Which calls of aten's operators this library serves, and the counts of them.
 #pragma once
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -1,18 +1,14 @@
 // What the lab's ops share: argument checks, which run before CudaScope's check of the device, so that a message does not depend
 // on the machine; their tensors' pointers; the steps and kernels that they launch.
 #pragma once
-#include <algorithm>
 #include <array>
-#include <string>
 
 #include "device/launch.h"
 #include "lab/kernels.h"
 #include "torch/cuda.h"
-#include "torch/tensor.h"
 
 namespace xgemm::lab {
 
-/// Row-major without gaps.
 inline void check_contiguous(const TensorView& v) {
   std::int64_t step = 1;
   bool contiguous = true;
@@ -24,7 +20,6 @@ inline void check_contiguous(const TensorView& v) {
         to_string(v.strides));
 }
 
-/// A contiguous argument.
 inline TensorView array(const char* op, const char* name, const Tensor& t,
                         std::initializer_list<ScalarType> dtypes = {ScalarType::Float}) {
   const TensorView v = view(op, name, t);
@@ -33,7 +28,6 @@ inline TensorView array(const char* op, const char* name, const Tensor& t,
   return v;
 }
 
-/// A contiguous matrix.
 inline void check_matrix(const TensorView& v, ScalarType dtype = ScalarType::Float) {
   check_dtype(v, {dtype});
   check(v.dim() == 2, v.op, "expected ", v.name, " to be a matrix, got shape ", to_string(v.sizes));
@@ -67,14 +61,13 @@ void check_hopper(const char* op, const CudaScope& scope, const What&... what) {
 /// The pointer of a tensor that an op allocated, and of an argument.
 template <class T>
 T* data(const Tensor& t) {
-  return static_cast<T*>(view("lab", "out", t).data);
+  return static_cast<T*>(t.data_ptr());
 }
 template <class T>
 const T* data(const TensorView& v) {
   return static_cast<const T*>(v.data);
 }
 
-/// The step that an op is asked for.
 template <class Step>
 const Step& step_of(const char* op, std::int64_t step, std::int64_t first, std::int64_t last, int size = 0) {
   check(step >= first && step <= last, op, "expected step in [", first, ", ", last, "], got ", step);
@@ -106,7 +99,7 @@ inline Tensor host_numbers(TensorView like, std::initializer_list<std::int64_t> 
   like.cuda = false;
   const std::array<std::int64_t, 1> shape{static_cast<std::int64_t>(numbers.size())};
   const Tensor out = empty(shape, ScalarType::Long, like);
-  std::ranges::copy(numbers, static_cast<std::int64_t*>(view("lab", "out", out).data));
+  std::ranges::copy(numbers, data<std::int64_t>(out));
   return out;
 }
 

@@ -4,9 +4,7 @@
 #include <string_view>
 
 #include "lab/checks.h"
-#include "torch/cuda.h"
 #include "torch/register.h"
-#include "torch/tensor.h"
 
 namespace xgemm::lab {
 

@@ -15,8 +15,7 @@ STABLE_TORCH_LIBRARY(xgemm_lab, m) {
   // Sum of all elements, version 0 (interleaved, modulo) ... 7 (shuffles only). float32 gives float32; int32 gives int32,
   // wrapping. Of versions 6 and 7: 2 or 8 loads in flight a thread, and at most so many blocks an SM.
   m.def("reduce_sum(Tensor x, int version, int loads=8, int blocks_per_sm=8) -> Tensor");
-  // Softmax over the last dim, fp32; variant: naive (overflows above 88 by design), safe, online, online4 (a rescaling for each
-  // four elements).
+  // Softmax over the last dim, fp32; variant: naive (overflows above 88 by design), safe, online, online4 (four elements a step).
   m.def("softmax(Tensor x, str variant) -> Tensor");
   // softmax(query key^T / sqrt(d)) value of bf16 (batch, heads, length, d), all of one shape, d 64 or 128; step 1 materialised,
   // 2 online softmax, a row a warp, 3 tiled, 4 mma.sync, 5 wgmma and TMA, 6 warp-specialised, 7 ping-pong (step 8 is
@@ -28,8 +27,7 @@ STABLE_TORCH_LIBRARY(xgemm_lab, m) {
   m.def("strided_copy(Tensor x, int stride, int threads=128, int loads=1) -> Tensor");
   // Launches an empty kernel with a thread an element of x; [blocks, threads], int64 on the CPU.
   m.def("empty_launch(Tensor x, int threads=128) -> Tensor");
-  // [threads, minimal grid, registers] of a kernel of the lab, from the occupancy API (shared memory as the block needs it);
-  // int64 on the CPU.
+  // [threads, minimal grid, registers] of a kernel of the lab, from the occupancy API; int64 on the CPU.
   m.def("best_block_size(Tensor x, str name='coalesced copy') -> Tensor");
   // [registers, bytes of shared memory, bytes of local memory, threads of a block, blocks an SM] of a kernel of the lab on x's
   // device, by the CUDA API; int64 on the CPU.

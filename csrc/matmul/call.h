@@ -1,7 +1,5 @@
 // A checked product: what matmul.cpp hands to run.cpp (CUDA) or cpu.cpp (ATen).
 #pragma once
-#include <optional>
-
 #include "matmul/problem.h"
 #include "torch/tensor.h"
 
@@ -21,7 +19,6 @@ struct Call {
 /// The product on a GPU; undefined if it is left to torch.
 Tensor run(Call& call);
 
-// The products on the CPU.
 Tensor matmul_cpu(const Call& call, const TensorView& a, const TensorView& b);
 Tensor addmm_cpu(const Call& call, const TensorView& input, const TensorView& a, const TensorView& b);
 Tensor linear_cpu(const Call& call, const TensorView& weight, const std::optional<Tensor>& bias,

@@ -1,32 +1,32 @@
 // Products on the CPU: ATen. Half types are computed in fp32 and rounded once at the end, as the kernels do, but where the CPU
-// multiplies them itself: there product, activation and residual are rounded one by one, as torch's are, in a quarter of the
-// time.
+// multiplies them itself: there product, activation and residual are rounded one by one, as torch's are, four times as fast.
 #include "matmul/call.h"
 #include "torch/aten.h"
 
 namespace xgemm::matmul {
 namespace {
 
-/// The type in which operands of `dtype` are multiplied: fp64 in place of fp32 if ATen would round to fewer bits than
-/// `precision` allows.
-ScalarType arithmetic(ScalarType dtype, Precision precision) {
-  if (dtype == ScalarType::Double) return dtype;
+/// The type in which operands are multiplied: their own if `as_is`, else fp32, or fp64 if ATen would round fp32 to fewer bits
+/// than the call's precision allows.
+ScalarType arithmetic(const Call& call, bool as_is) {
+  const Precision precision = call.problem.precision;
+  if (as_is || call.like.dtype == ScalarType::Double) return call.like.dtype;
   const Rounding allowed = precision == Precision::medium ? Rounding::bf16
                            : precision == Precision::high ? Rounding::tf32
                                                           : Rounding::none;
   return allowed < Rounding::bf16 && product_rounding() > allowed ? ScalarType::Double : ScalarType::Float;
 }
 
-/// Rows of A in all batches.
 std::int64_t all_rows(const Call& call) {
   std::int64_t rows = call.problem.m;
   for (const std::int64_t size : call.batch) rows *= size;
   return rows;
 }
 
-/// Is ATen's product of `half` operands at least as fast as one of copies in fp32? It rounds once in both cases. Without
+/// Is ATen's product of half operands at least as fast as one of copies in fp32? It rounds once in both cases. Without
 /// hardware for the type this holds for small products, and for a row times dense columns (`k_step` 1), by dot products.
-bool multiplies_as_is(ScalarType half, const Call& call, std::int64_t k_step) {
+bool multiplies_as_is(const Call& call, std::int64_t k_step) {
+  const ScalarType half = call.like.dtype;
   if (half != ScalarType::Half && half != ScalarType::BFloat16) return false;
   constexpr std::int64_t kSmall = 8192;
   const std::int64_t rows = all_rows(call);
@@ -45,8 +45,7 @@ Tensor multiplied(const Tensor& x, const Tensor& y) {
   return Tensor(product);
 }
 
-/// alpha * a @ b + beta * c in `type`, of the call's output shape. a: (rows, k), b: (k, n); c broadcasts to (rows, n); null: no
-/// c.
+/// alpha * a @ b + beta * c in `type`, of the call's output shape. a: (rows, k), b: (k, n); c broadcasts to (rows, n), or null.
 Tensor multiply(const Call& call, ScalarType type, const Tensor& a, const Tensor& b, const Tensor* c = nullptr, double beta = 1,
                 double alpha = 1) {
   const std::int64_t n = call.problem.n;
@@ -95,15 +94,14 @@ Tensor activate(const Tensor& x, Activation activation) {
 }  // namespace
 
 Tensor matmul_cpu(const Call& call, const TensorView& a, const TensorView& b) {
-  const bool as_is = multiplies_as_is(a.dtype, call, b.stride(b.dim() == 1 ? -1 : -2));
-  const ScalarType type = as_is ? a.dtype : arithmetic(a.dtype, call.problem.precision);
+  const ScalarType type = arithmetic(call, multiplies_as_is(call, b.stride(b.dim() == 1 ? -1 : -2)));
   if (a.dim() == 2 && b.dim() == 2) return converted(multiply(call, type, *a.tensor, *b.tensor), a.dtype);
   return converted(aten("matmul", "", converted(*a.tensor, type), converted(*b.tensor, type)), a.dtype);
 }
 
 Tensor addmm_cpu(const Call& call, const TensorView& input, const TensorView& a, const TensorView& b) {
   const Problem& p = call.problem;
-  const ScalarType type = multiplies(a.dtype) ? a.dtype : arithmetic(a.dtype, p.precision);  // rounded once there, too
+  const ScalarType type = arithmetic(call, multiplies(a.dtype));  // rounded once there, too
   const Tensor sum = multiply(call, type, *a.tensor, *b.tensor, p.beta == 0 ? nullptr : input.tensor, p.beta, p.alpha);
   return converted(activate(sum, p.activation), a.dtype);
 }
@@ -114,8 +112,8 @@ Tensor linear_cpu(const Call& call, const TensorView& weight, const std::optiona
   const TensorView& x = call.like;
   // ReLU of a rounded number is the rounded ReLU.
   const bool rounds_last = !residual && (p.activation == Activation::none || p.activation == Activation::relu);
-  const bool as_is = rounds_last ? multiplies_as_is(x.dtype, call, weight.stride(-1)) : multiplies(x.dtype);
-  const ScalarType type = as_is ? x.dtype : arithmetic(x.dtype, p.precision);
+  const bool as_is = rounds_last ? multiplies_as_is(call, weight.stride(-1)) : multiplies(x.dtype);
+  const ScalarType type = arithmetic(call, as_is);
   Tensor y = activate(multiply(call, type, matrix_of(x), transposed(weight), bias ? &*bias : nullptr), p.activation);
   if (residual) y = dense(add(y, converted(*residual, type)));
   return converted(y, x.dtype);
@@ -124,7 +122,7 @@ Tensor linear_cpu(const Call& call, const TensorView& weight, const std::optiona
 Tensor gated_linear_cpu(const Call& call, const TensorView& gate, const TensorView& up, const std::optional<Tensor>& bias_gate,
                         const std::optional<Tensor>& bias_up) {
   const TensorView& input = call.like;
-  const ScalarType type = multiplies(input.dtype) ? input.dtype : arithmetic(input.dtype, call.problem.precision);
+  const ScalarType type = arithmetic(call, multiplies(input.dtype));
   const Tensor x = converted(matrix_of(input), type);
   const auto product = [&](const TensorView& weight, const std::optional<Tensor>& bias) {
     return multiply(call, type, x, transposed(weight), bias ? &*bias : nullptr);

@@ -1,6 +1,4 @@
 // matmul, addmm, linear, gated_linear, prepare: torch's semantics -> Problem. run.cpp (GPU) and cpu.cpp multiply.
-#include <algorithm>
-#include <utility>
 
 #include "matmul/call.h"
 #include "matmul/ops.h"
@@ -30,7 +28,6 @@ void check_operands(const TensorView& first, const Views&... others) {
   (check_like(first, others), ...);
 }
 
-/// The product, if the operands are on a GPU.
 std::optional<Tensor> on_gpu([[maybe_unused]] Call& call) {
 #ifdef XGEMM_WITH_CUDA
   if (call.like.cuda) return run(call);
@@ -45,7 +42,6 @@ std::int64_t bytes_prepared([[maybe_unused]] const TensorView& weight, [[maybe_u
   return 0;
 }
 
-/// A checked call on `x`'s device.
 Call call_like(const TensorView& x, Precision precision) {
   Call call{.like = x};
   call.problem.precision = precision;
@@ -53,7 +49,6 @@ Call call_like(const TensorView& x, Precision precision) {
   return call;
 }
 
-/// `x` as a matrix operand of these strides.
 Operand operand(const TensorView& x, std::int64_t row_stride, std::int64_t col_stride) {
   return {.data = x.data, .row_stride = row_stride, .col_stride = col_stride};
 }
@@ -78,8 +73,6 @@ Shape batch_strides(const TensorView& x, std::size_t matrix_dims, ShapeRef batch
   const std::size_t dims = x.sizes.size() > matrix_dims ? x.sizes.size() - matrix_dims : 0;
   return broadcast_strides(x.sizes.first(dims), x.strides.first(dims), batch);
 }
-
-// ---- the ops ----
 
 /// a times b as torch.matmul has it, up to its operands' batch dims.
 Call begin_product(const TensorView& va, const TensorView& vb, Precision precision, const Tensor* out, bool unless_slower) {
@@ -142,8 +135,7 @@ Tensor addmm_op(const Tensor& input, const Tensor& mat1, const Tensor& mat2, dou
                      false);
 }
 
-/// The common start of the ops on an input of shape (..., m, k), or (k): activation, precision, sizes and batch. The caller
-/// appends out_shape's last dim.
+/// The common start of the ops on an input (..., m, k) or (k): all but n and out_shape's last dim, which the caller appends.
 Call begin_linear(const TensorView& x, const Text& activation, const Text& precision) {
   const Activation function = parse_activation(x.op, activation);
   Call call = call_like(x, parse_precision(x.op, precision));
@@ -229,7 +221,7 @@ Tensor prepare(const Tensor& weight, const Text& precision) {
   Call call = call_like(v, parse_precision(op, precision));
   Problem& p = call.problem;
   const std::int64_t bytes = bytes_prepared(v, p.precision);
-  Tensor out = workspace(static_cast<std::size_t>(bytes), v);
+  Tensor out = workspace(bytes, v);
   p.n = v.size(0), p.k = v.size(1), p.b = weight_operand(v);
 #ifdef XGEMM_WITH_CUDA
   if (bytes > 0) run_prepare(p, out, v);

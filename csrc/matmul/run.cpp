@@ -1,16 +1,8 @@
 // A product on a GPU: its batch dims, a plan, memory, the launches.
-#include <algorithm>
-#include <array>
-#include <cmath>  // for device/numeric.cuh
-#include <span>
 
 #include "device/environment.h"
 #include "device/index_map.h"
-#include "device/integer.h"
-#include "device/numeric.cuh"
 #include "matmul/call.h"
-#include "matmul/launch.h"
-#include "matmul/plan/legality.h"
 #include "matmul/plan/plan.h"
 #include "matmul/wgmma/launch.h"
 #include "torch/cuda.h"
@@ -177,9 +169,9 @@ bool launch_plan(const TensorView& like, const Problem& p, const Plan& plan, con
     bytes = sums_at + (enough ? 0 : p.m * p.n * p.batches * wide);
   }
   std::optional<Tensor> space;
-  const MeetingPlace place = scope.meeting_place(static_cast<std::size_t>(counters), static_cast<std::size_t>(partials));
-  if (bytes > 0) space = workspace(static_cast<std::size_t>(bytes), like);
-  auto* const memory = space ? static_cast<unsigned char*>(view(like.op, "workspace", *space).data) : nullptr;
+  const MeetingPlace place = scope.meeting_place(counters, partials);
+  if (bytes > 0) space = workspace(bytes, like);
+  auto* const memory = space ? static_cast<unsigned char*>(space->data_ptr()) : nullptr;
   const auto launch = [&](const Problem& q, const Candidate& kernel) {
     const bool launched = std::visit(Launch{q, scope, memory, place}, kernel);
     scope.check_launch();
@@ -229,7 +221,7 @@ Tensor run(Call& call) {
   const Plan* const whole = outer == 0 && forced.empty() ? &cache.find(p, gpu) : nullptr;
   if (whole && whole->slower_than_torch && call.unless_slower && !p.batch_invariant) return {};
   Tensor out = result();
-  p.out = view(call.like.op, "out", out).data;
+  p.out = out.data_ptr();
   each_outer(p, std::span(dims).first(outer), [&](const Problem& product) {
     const auto launched_by = [&](const Plan& plan) { return launch_plan(call.like, product, plan, scope); };
     if (!(whole            ? launched_by(*whole)
@@ -251,7 +243,7 @@ std::int64_t prepared_bytes(const TensorView& weight, Precision precision) {
 void run_prepare(const Problem& p, Tensor& prepared, const TensorView& weight) {
   CudaScope scope(weight);
   torch::stable::zero_(prepared);  // the padding of parts, too: the same weight gives the same bytes
-  launch_prepare(p, split_parts(p.precision), view(weight.op, "prepared", prepared).data, scope.stream());
+  launch_prepare(p, split_parts(p.precision), prepared.data_ptr(), scope.stream());
   scope.check_launch();
 }
 

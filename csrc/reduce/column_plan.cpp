@@ -6,7 +6,6 @@
 #include "reduce/layout.h"
 
 namespace xgemm::reduce {
-
 namespace {
 
 constexpr std::int64_t kWarp = 32;

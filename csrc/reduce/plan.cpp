@@ -6,7 +6,6 @@
 #include "reduce/layout.h"
 
 namespace xgemm::reduce {
-
 namespace {
 
 /// The element that does not change an operator's result, repeated over 16 bytes.

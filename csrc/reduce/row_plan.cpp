@@ -5,15 +5,12 @@
 #include "reduce/layout.h"
 
 namespace xgemm::reduce {
-
 namespace {
 
 constexpr std::int64_t kWarp = 32, kThreads = 256, kWarps = kThreads / kWarp;
-/// 16-byte vectors of a warp's step.
-constexpr std::int64_t kStep = kWarp * kUnroll;
-/// CTAs of 256 threads that an SM holds (64 registers a thread).
-constexpr std::int64_t kCtasPerSm = 4;
-constexpr std::int64_t kCluster = 8;  ///< CTAs of a cluster that every GPU of compute capability 9.0 supports
+constexpr std::int64_t kStep = kWarp * kUnroll;  ///< 16-byte vectors of a warp's step
+constexpr std::int64_t kCtasPerSm = 4;           ///< CTAs of 256 threads that an SM holds (64 registers a thread)
+constexpr std::int64_t kCluster = 8;             ///< CTAs of a cluster that every GPU of compute capability 9.0 supports
 /// Bytes of a cluster's states in its first CTA: without an attribute a CTA has 48 KiB.
 constexpr std::int64_t kMostStateBytes = 40 << 10;
 

@@ -6,7 +6,6 @@
 
 namespace xgemm::softmax {
 
-/// One kernel.
 void launch_masked(const Masked& plan, const void* in, const void* mask, void* out, cudaStream_t stream);
 
 // One per file, so that they compile in parallel.

@@ -6,7 +6,6 @@
 #include "torch/error.h"
 
 namespace xgemm::softmax {
-
 namespace {
 
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kTileThreads = 256, kMaxThreads = 1024;
@@ -14,22 +13,17 @@ constexpr std::int64_t kPortableCluster = 8;
 
 /// Bytes of the longest row of whole vectors that stays in registers: an SM holds too few longer ones to overlap arithmetic.
 constexpr std::int64_t kLongestInRegisters = 32 << 10;
-/// Elements of such a row: 16-bit ones run out of issue slots first.
-constexpr std::int64_t kMostInRegisters = 8192;
+constexpr std::int64_t kMostInRegisters = 8192;  ///< elements of such a row: 16-bit ones run out of issue slots first
 /// Bytes from which on rows that are not whole vectors stay in shared memory, where being misaligned costs nothing.
 constexpr std::int64_t kShortestInWarp = 512;
-/// Bytes of the longest row that one warp takes in shared memory.
-constexpr std::int64_t kLongestInWarp = 8 << 10;
-/// odd_rows: 16-byte blocks of the shortest row; shorter ones are mostly edges.
-constexpr std::int64_t kLeastOddBlocks = 8;
-/// odd_rows: the fewest lanes of a row.
-constexpr std::int64_t kLeastOddLanes = 4;
+constexpr std::int64_t kLongestInWarp = 8 << 10;  ///< bytes of the longest row that one warp takes in shared memory
+constexpr std::int64_t kLeastOddBlocks = 8;       ///< odd_rows: 16-byte blocks of the shortest row; shorter ones are mostly edges
+constexpr std::int64_t kLeastOddLanes = 4;        ///< odd_rows: the fewest lanes of a row
 /// odd_rows: the most lanes; a row of a whole warp has no neighbour to share a block with.
 constexpr std::int64_t kMostOddLanes = 16;
 /// elements: the longest row of any number of rows that odd_rows does not take.
 constexpr std::int64_t kMostOfWarp = kWarp * kElements;
-/// The same in fp32 where no kernel has rows in shared memory: not on Hopper.
-constexpr std::int64_t kMostOfFloats = 1 << 10;
+constexpr std::int64_t kMostOfFloats = 1 << 10;  ///< the same in fp32 where no kernel has rows in shared memory: not on Hopper
 /// elements: the most threads of other rows, two waves of an H200. A short launch waits for its instructions.
 constexpr std::int64_t kMostElementThreads = 1 << 19;
 /// The same of fp32 rows that several warps share, and wait for each other.
@@ -40,17 +34,12 @@ constexpr std::int64_t kLeastPacked = 1 << 19;
 constexpr std::int64_t kMostOfThread = 1 << 18, kMostAligned = 1 << 20;
 /// The same of other columns of several threads, and where these read less than a sector side by side.
 constexpr std::int64_t kMostUnaligned = 1 << 22, kMostScattered = 1 << 19;
-/// Bytes of a sector of a cache line.
-constexpr std::int64_t kSector = 32;
-/// Bytes of a CTA's part of a row: six fit an SM.
-constexpr std::int64_t kPart = 36 << 10;
-/// Bytes beside a part for its misalignment.
-constexpr std::int64_t kPadding = 32;
-/// Bytes of static shared memory of the kernel, rounded up.
-constexpr std::int64_t kStaticShared = 2048;
+constexpr std::int64_t kSector = 32;          ///< bytes of a sector of a cache line
+constexpr std::int64_t kPart = 36 << 10;      ///< bytes of a CTA's part of a row: six fit an SM
+constexpr std::int64_t kPadding = 32;         ///< bytes beside a part for its misalignment
+constexpr std::int64_t kStaticShared = 2048;  ///< bytes of static shared memory of the kernel, rounded up
 
-/// A row of so many vectors or elements in registers, up to `most` of a lane; up to `few` if a warp then holds it. False if not
-/// even the largest CTA does.
+/// A row of so many vectors or elements in registers, up to `most` of a lane, or `few` in a warp. False if no CTA holds it.
 template <class P>
 bool plan_registers(P& plan, std::int64_t pieces, std::int64_t most, std::int64_t few) {
   if (pieces > kMaxThreads * most) return false;

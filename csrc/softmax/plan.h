@@ -52,36 +52,25 @@ Plan make_plan(const char* op, bool log, const reduce::Source& source, std::int6
 constexpr int kRowSteps = 4;
 /// short_rows: 16-byte vectors of a thread; four take 0.5 us more of a short launch (64x128, H200).
 constexpr int kShortSteps = 2;
-/// odd_rows: 16-byte blocks of a thread.
-constexpr int kOddSteps = 5;
-/// odd_rows: threads of a CTA.
-constexpr int kOddThreads = 128;
-/// odd_rows: CTAs that an SM holds, 64 registers a thread.
-constexpr int kOddBlocks = 8;
-/// elements: threads of a CTA whose warps share no column.
-constexpr int kElementThreads = 128;
+constexpr int kOddSteps = 5;          ///< odd_rows: 16-byte blocks of a thread
+constexpr int kOddThreads = 128;      ///< odd_rows: threads of a CTA
+constexpr int kOddBlocks = 8;         ///< odd_rows: CTAs that an SM holds, 64 registers a thread
+constexpr int kElementThreads = 128;  ///< elements: threads of a CTA whose warps share no column
 /// elements: elements of a thread; twice as many of a column that takes more than a warp otherwise.
 constexpr int kElements = 5;
 /// elements: many short rows side by side: threads of a CTA, and the bytes that it holds: each thread has a row.
 constexpr int kPackedThreads = 256, kPackedBytes = 16 << 10;
 /// elements: threads of the largest CTA, as registers allow for input elements of `bytes`.
 constexpr int most_element_threads(std::size_t bytes) { return bytes == 8 ? 512 : 1024; }
-/// shared: threads of a CTA that holds a row or a part of it.
-constexpr int kBlockThreads = 256;
-/// shared: threads of a CTA whose warps hold a row each.
-constexpr int kShortRowThreads = 128;
-/// columns: positions of a thread.
-constexpr int kCell = 16;
-/// columns: the same of 16-bit elements where 16 CTAs could not hold the column otherwise.
-constexpr int kMaxCell = 48;
-/// columns: threads of the largest CTA; three of 64 KB fit an SM.
-constexpr int kColumnThreads = 256;
-/// columns: threads of a CTA with several tiles.
-constexpr int kSmallColumnThreads = 128;
+constexpr int kBlockThreads = 256;     ///< shared: threads of a CTA that holds a row or a part of it
+constexpr int kShortRowThreads = 128;  ///< shared: threads of a CTA whose warps hold a row each
+constexpr int kCell = 16;              ///< columns: positions of a thread
+constexpr int kMaxCell = 48;           ///< columns: the same of 16-bit elements where 16 CTAs could not hold the column otherwise
+constexpr int kColumnThreads = 256;    ///< columns: threads of the largest CTA; three of 64 KB fit an SM
+constexpr int kSmallColumnThreads = 128;  ///< columns: threads of a CTA with several tiles
 /// columns: 16-byte vectors side by side, 128 bytes; 64 take as long on an H200, 32 nearly twice as long.
 constexpr int kColumnLanes = 8;
-/// two_pass: 16-byte vectors of a thread of the second pass.
-constexpr int kApplyVectors = 8;
+constexpr int kApplyVectors = 8;  ///< two_pass: 16-byte vectors of a thread of the second pass
 
 // ---- scaled_masked_softmax ----
 

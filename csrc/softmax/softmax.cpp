@@ -1,5 +1,4 @@
 // softmax, log_softmax: torch's semantics -> problem -> plan -> launch; the CPU path is ATen.
-#include <algorithm>
 
 #include "softmax/ops.h"
 #include "torch/aten.h"
@@ -8,7 +7,6 @@
 #include "device/environment.h"
 #include "reduce/converted.h"
 #include "softmax/launch.h"
-#include "torch/cuda.h"
 #endif
 
 namespace xgemm {
@@ -27,8 +25,8 @@ Tensor run_cuda(const TensorView& v, bool log, std::int64_t softmax_dim, ScalarT
     const softmax::Plan plan = softmax::make_plan(v.op, log, source, dim, to, scope.properties(), in_rows);
     std::optional<Tensor> pairs;
     if (plan.statistics) {
-      const std::size_t pair = reduce::state_bytes(reduce::State::logsumexp, plan.in);
-      pairs = workspace(pair * static_cast<std::size_t>(plan.outer * plan.columns), v);
+      const auto pair = static_cast<std::int64_t>(reduce::state_bytes(reduce::State::logsumexp, plan.in));
+      pairs = workspace(pair * plan.outer * plan.columns, v);
       reduce::run(*plan.statistics, source.data, pairs->data_ptr(), scope);
     }
     softmax::launch(plan, source.data, out, pairs ? pairs->data_ptr() : nullptr, scope.stream());

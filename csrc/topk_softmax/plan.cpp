@@ -6,7 +6,6 @@
 #include "device/integer.h"
 
 namespace xgemm::topk_softmax {
-
 namespace {
 
 constexpr std::int64_t kWarp = 32, kShortThreads = 128, kMaxWarps = 8, kMaxBlocks = std::int64_t{1} << 30;

@@ -1,5 +1,4 @@
 // topk_softmax: the k largest of a softmax -> plan -> launch; the CPU path is ATen.
-#include <algorithm>
 #include <cmath>
 #include <tuple>
 
@@ -9,7 +8,6 @@
 #ifdef XGEMM_WITH_CUDA
 #include "reduce/converted.h"
 #include "topk_softmax/launch.h"
-#include "torch/cuda.h"
 #endif
 
 namespace xgemm {
@@ -45,8 +43,7 @@ Call check_arguments(const Tensor& input, std::int64_t k, std::int64_t dim, bool
 
 bool is_empty(const Call& call) { return std::ranges::find(call.shape, 0) != call.shape.end(); }
 
-/// The k largest of the n elements of each row of a contiguous tensor in descending order, and their indices. NaN is the largest;
-/// of equal elements the first comes first.
+/// The k largest of each row of n elements in descending order, and their indices. NaN is the largest; of equals the first one.
 template <class T>
 void choose_rows(const Tensor& input, std::int64_t rows, std::int64_t n, std::int64_t k, Tensor& chosen, Tensor& places) {
   constexpr std::int64_t kGrain = 1 << 15;  // elements per thread

@@ -47,15 +47,10 @@ Shape contiguous_strides(ShapeRef shape) {
 }
 
 Tensor dense(const Tensor& t) {
-  bool is_contiguous = false;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(t.get(), &is_contiguous));
+  const bool is_contiguous = t.is_contiguous();
   if (!is_contiguous) check_room_for_copy(t, t.scalar_type());
   const Tensor whole = is_contiguous ? t : torch::stable::contiguous(t);
-  std::int64_t rank = 0, *sizes = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(whole.get(), &rank));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(whole.get(), &sizes));
-  const ShapeRef shape(sizes, static_cast<std::size_t>(rank));
-  return strided(whole, shape, contiguous_strides(shape));
+  return strided(whole, sizes_of(whole), contiguous_strides(sizes_of(whole)));
 }
 
 }  // namespace xgemm

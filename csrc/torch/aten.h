@@ -3,17 +3,14 @@
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_aten.h>
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 
-#include <algorithm>
 #include <array>
-#include <string>
 
 #include "torch/tensor.h"
 
 namespace xgemm {
 
 /// Calls an operator by name with its full argument list (defaults included, in schema order) and returns its first result.
-/// The caller validates the arguments, because the stable ABI drops the message of a failing call: the name is all that the
-/// error says (register.cpp makes it a line).
+/// The caller validates the arguments: the stable ABI drops the message of a failing call, and the error has only the name.
 template <class Result = Tensor, class... Args>
 Result call_operator(const std::string& name, const char* overload, const Args&... args) {
   std::array<StableIValue, std::max(sizeof...(Args), std::size_t{4})> stack{torch::stable::detail::from(args)...};

@@ -6,6 +6,7 @@
 #include "device/counters.h"
 #include "device/driver.h"
 #include "device/environment.h"
+#include "device/integer.h"
 
 // Exists in libtorch_cuda only; weak, so that this library also loads with a torch without CUDA.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(std::int32_t device_index, void** stream);
@@ -48,7 +49,7 @@ char* CudaScope::standing_workspace() const {
   const std::scoped_lock lock(mutex);
   auto& standing = devices[view_.device_index];
   if (const auto found = standing.find(id); found != standing.end()) return found->second;
-  if (standing.size() >= kStandingStreams) return nullptr;
+  if (std::ssize(standing) >= kStandingStreams) return nullptr;
   // torch's allocator may be filling a pool that must not keep what outlives the call: while torch.compile warms up a CUDA graph,
   // which then refuses the pool, or under torch.cuda.use_mem_pool.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;  // another thread may be capturing
@@ -64,7 +65,7 @@ char* CudaScope::standing_workspace() const {
   return standing[id] = static_cast<char*>(fresh);  // only once it is cleared
 }
 
-MeetingPlace CudaScope::meeting_place(std::size_t counter_bytes, std::size_t partial_bytes) const {
+MeetingPlace CudaScope::meeting_place(std::int64_t counter_bytes, std::int64_t partial_bytes) const {
   MeetingPlace place;
   if (counter_bytes + partial_bytes == 0) return place;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -80,7 +81,7 @@ MeetingPlace CudaScope::meeting_place(std::size_t counter_bytes, std::size_t par
       if (partial_bytes <= kStandingBytes - kStandingCounterBytes) place.partials = standing + kStandingCounterBytes;
     }
   }
-  const std::size_t own_counters = place.counters ? 0 : (counter_bytes + 255) / 256 * 256;
+  const std::int64_t own_counters = place.counters ? 0 : round_up(counter_bytes, 256);
   if (!place.partials && own_counters + partial_bytes > 0) {
     place.owned = workspace(own_counters + partial_bytes, view_);
     place.partials = static_cast<char*>(place.owned->data_ptr()) + own_counters;

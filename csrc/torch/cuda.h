@@ -3,8 +3,6 @@
 #include <cuda_runtime.h>
 #include <torch/csrc/stable/accelerator.h>
 
-#include <optional>
-
 #include "device/properties.h"
 #include "torch/tensor.h"
 
@@ -26,19 +24,17 @@ class CudaScope {
 
   cudaStream_t stream() const { return stream_; }
   const DeviceProperties& properties() const { return *properties_; }
-  /// For one kernel on this stream: `counter_bytes` of zeros, which the kernel must leave zero, and `partial_bytes` of
-  /// uninitialised memory. Null for zero bytes.
-  MeetingPlace meeting_place(std::size_t counter_bytes, std::size_t partial_bytes) const;
+  /// For one kernel on this stream: zeros, which the kernel must leave zero, and uninitialised memory. Null for zero bytes.
+  MeetingPlace meeting_place(std::int64_t counter_bytes, std::int64_t partial_bytes) const;
   /// Throws a one-line error if the launch failed. Called after every launch.
   void check_launch() const;
 
  private:
   /// Memory of this stream (which is not being captured) that outlives the call; kernels of one stream run one after another.
   /// Its first kStandingCounterBytes start as zeros and every kernel leaves zeros there, which saves a memset per call. Null if
-  /// the GPU has none left, on part of a GPU, and for every stream after the device's first kStandingStreams: streams may come
-  /// and go.
+  /// the GPU has none left, on part of a GPU, and for each stream after the device's first kStandingStreams.
   char* standing_workspace() const;
-  static constexpr std::size_t kStandingCounterBytes = 1 << 16, kStandingBytes = 1 << 20, kStandingStreams = 32;
+  static constexpr int kStandingCounterBytes = 1 << 16, kStandingBytes = 1 << 20, kStandingStreams = 32;
 
   const char* op_;
   TensorView view_;

@@ -2,7 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cmath>
@@ -24,7 +23,6 @@ TensorView view(const char* op, const char* name, const Tensor& t) {
   check(t.defined(), op, "expected ", name, " to be a tensor, got an undefined one");
   AtenTensorHandle h = t.get();
   std::int32_t device_type = 0, device_index = -1, layout = 0;
-  std::int64_t dim = 0, *sizes = nullptr, *strides = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_layout(h, &layout));
   check(layout == aoti_torch_layout_strided(), op, "expected ", name,
         " to be a dense (strided) tensor, got a sparse or opaque layout; call to_dense() first");
@@ -35,19 +33,14 @@ TensorView view(const char* op, const char* name, const Tensor& t) {
 #ifndef XGEMM_WITH_CUDA
   check(!cuda, op, "this libxgemm.so was built without CUDA, got ", name, " on cuda:", device_index);
 #endif
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(h, &dim));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(h, &sizes));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(h, &strides));
-  void* data = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_data_ptr(h, &data));
-  const auto rank = static_cast<std::size_t>(dim);
+  const ShapeRef sizes = sizes_of(t);
   try {
     return {.op = op,
             .name = name,
             .tensor = &t,
-            .data = data,
-            .sizes = {sizes, rank},
-            .strides = {strides, rank},
+            .data = t.data_ptr(),
+            .sizes = sizes,
+            .strides = {t.strides().data(), sizes.size()},
             .dtype = t.scalar_type(),
             .device_index = cuda ? device_index : -1,
             .cuda = cuda};
@@ -203,10 +196,7 @@ bool cpu_has_room(ShapeRef shape, ScalarType dtype) {
 }
 
 void check_room_for_copy(const Tensor& t, ScalarType dtype) {
-  std::int64_t rank = 0, *sizes = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(t.get(), &rank));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(t.get(), &sizes));
-  const ShapeRef shape(sizes, static_cast<std::size_t>(rank));
+  const ShapeRef shape = sizes_of(t);
   if (cpu_has_room(shape, dtype)) return;
   std::ostringstream line;
   line << std::fixed << std::setprecision(0) << "out of memory. Tried to allocate " << bytes_of(shape, dtype)
@@ -233,9 +223,6 @@ Tensor empty(ShapeRef shape, ScalarType dtype, const TensorView& like) {
   return Tensor(out);
 }
 
-Tensor workspace(std::size_t bytes, const TensorView& like) {
-  const std::int64_t n = static_cast<std::int64_t>(bytes);
-  return empty({&n, 1}, ScalarType::Byte, like);
-}
+Tensor workspace(std::int64_t bytes, const TensorView& like) { return empty({&bytes, 1}, ScalarType::Byte, like); }
 
 }  // namespace xgemm

@@ -1,12 +1,10 @@
-// A torch tensor as this library sees it: metadata read once (each getter of the stable ABI is a C call), and the checks and
-// allocations that every op shares.
+// A torch tensor as this library sees it: metadata read once (each getter is a C call); all ops' checks and allocations.
 #pragma once
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -22,6 +20,12 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 using Shape = std::vector<std::int64_t>;
 using ShapeRef = std::span<const std::int64_t>;
+
+/// Borrowed from the tensor.
+inline ShapeRef sizes_of(const Tensor& t) {
+  const auto sizes = t.sizes();
+  return {sizes.data(), sizes.size()};
+}
 
 /// Metadata of one argument. Borrows sizes and strides from the tensor, which must outlive it.
 struct TensorView {
@@ -64,7 +68,6 @@ inline DeviceText device_name(const TensorView& v) { return {v.device_index}; }
 void check_same_device(const TensorView& first, const TensorView& other);
 /// All tensors of one dtype, else: `xgemm::matmul: expected a and b of one dtype, got float32 and float64`.
 void check_same_dtype(const TensorView& first, const TensorView& other);
-/// dtype is among `allowed`.
 void check_dtype(const TensorView& v, std::initializer_list<ScalarType> allowed);
 /// The argument `dtype`, or without one v's own dtype: a floating one.
 ScalarType floating_dtype(const TensorView& v, const std::optional<ScalarType>& dtype);
@@ -80,13 +83,11 @@ inline constexpr std::initializer_list<ScalarType> kRealAndBool = {
     ScalarType::Int,   ScalarType::Short, ScalarType::Char,     ScalarType::Byte,   ScalarType::Bool};
 inline bool is_floating(ScalarType dtype) { return std::find(kFloating.begin(), kFloating.end(), dtype) != kFloating.end(); }
 
-/// The argument `precision`.
 Precision parse_precision(const char* op, const std::string& s);
 /// Wraps a possibly negative dim and checks its range; a 0-d tensor takes -1 and 0.
 std::int64_t wrap_dim(const TensorView& v, std::int64_t dim);
 /// NumPy broadcasting of two shapes, or an error that names both arguments. `a` and `b` are (parts of) the sizes of va and vb.
 Shape broadcast(const TensorView& va, ShapeRef a, const TensorView& vb, ShapeRef b);
-/// Does a tensor of these sizes broadcast to `shape`?
 bool broadcasts_to(ShapeRef sizes, ShapeRef shape);
 /// `view`'s strides when it is broadcast to `shape` (0 where a dim is expanded or missing). The shapes must be compatible.
 Shape broadcast_strides(ShapeRef sizes, ShapeRef strides, ShapeRef shape);
@@ -96,12 +97,11 @@ DType to_dtype(ScalarType dtype);
 
 /// New contiguous tensor beside `like`. Never initialised.
 Tensor empty(ShapeRef shape, ScalarType dtype, const TensorView& like);
-/// Can the CPU's allocator serve a tensor of `shape`? Asked before torch is, which prints a stack trace when it cannot. Small
-/// tensors are not asked for.
+/// Can the CPU's allocator serve a tensor of `shape`? Asked first for large ones: torch prints a stack trace when it cannot.
 bool cpu_has_room(ShapeRef shape, ScalarType dtype);
 /// Throws in one line if the CPU has no room for a dense copy of `t`, a CPU tensor, in `dtype`.
 void check_room_for_copy(const Tensor& t, ScalarType dtype);
 /// Scratch memory from torch's caching allocator, alive as long as the tensor is.
-Tensor workspace(std::size_t bytes, const TensorView& like);
+Tensor workspace(std::int64_t bytes, const TensorView& like);
 
 }  // namespace xgemm

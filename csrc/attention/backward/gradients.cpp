@@ -1,7 +1,5 @@
 #include "attention/backward/gradients.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "attention/backward/arguments.h"

@@ -1,14 +1,12 @@
 #include "attention/fp16_split/launch.h"
 
 #include "attention/tiles/problem.h"
-#include "device/integer.h"
 #include "device/tensor_map.h"
 
 namespace xgemm::attention {
 namespace {
 
-/// Most rows, and most blocks of rows, of one launch of split.cuh.
-constexpr std::int64_t kMost = std::int64_t{1} << 30;
+constexpr std::int64_t kMost = std::int64_t{1} << 30;  ///< most rows, and most blocks of rows, of one launch of split.cuh
 
 std::int64_t own_batches(const Arguments& a, const Operand& x) { return map_batches(a, x, 0) * map_batches(a, x, 1); }
 

@@ -5,7 +5,6 @@
 #include "device/numeric.cuh"
 
 namespace xgemm::attention {
-
 namespace {
 
 void fill_mma_arguments(MmaArguments& g, const Plan& plan, const Arguments& a, void* memory, cudaStream_t stream) {

@@ -8,8 +8,7 @@ namespace {
 /// A tile of 64 rows takes about as long as this many tiles of 8, which are limited by shared memory.
 constexpr std::int64_t kFewTiles = 3;
 
-/// The first of kSimtTiles, which ascend in head size, that fits. Many and few rows of one head size find tiles with the same
-/// `keys`.
+/// The first of kSimtTiles (ascending head sizes) that fits. Many and few rows of one head size find tiles of the same `keys`.
 int choose_tile(const SimtProblem& p) {
   for (const bool few : {true, false})
     for (std::size_t i = 0; i < kSimtTiles.size(); ++i) {

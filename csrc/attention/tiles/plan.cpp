@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-
-#include "device/integer.h"
 
 namespace xgemm::attention {
 namespace {
@@ -12,12 +9,9 @@ constexpr std::int64_t kInt = std::numeric_limits<std::int32_t>::max();
 
 /// Keys and values of a section: most of L2 (50 MB), FlashAttention-3's figure.
 constexpr std::int64_t kSectionBytes = 32 << 20;
-/// Up to so many rows per key head, one warpgroup computes them all: decoding.
-constexpr std::int64_t kFewRows = 64;
-/// Only more rows take tiles that are for long keys.
-constexpr std::int64_t kShortRows = 1024;
-/// Keys of a split, at least.
-constexpr std::int64_t kFewestKeys = 128;
+constexpr std::int64_t kFewRows = 64;      ///< up to so many rows per key head, one warpgroup computes them all: decoding
+constexpr std::int64_t kShortRows = 1024;  ///< only more rows take tiles that are for long keys
+constexpr std::int64_t kFewestKeys = 128;  ///< keys of a split, at least
 /// CTAs that read at the memory's full rate, of one an SM (on an H200, 64 of 132 reach 60 %).
 constexpr double kReaders = 0.82;
 /// Rows of several heads share a tile if rows of one head fill less than this share of what they would fill together.
@@ -67,8 +61,7 @@ std::int64_t choose_split(const Roofline& roofline) {
   const Problem& p = roofline.p;
   const std::int64_t least = ceil_div(kFewestKeys, roofline.tile.keys);
   std::int64_t best = std::min(roofline.key_tiles, p.most_split_tiles);
-  // Under a causal limit that leaves out many keys, tiles that fill half of the slots end together by their order; splits would
-  // take up to twice as long.
+  // Under a causal limit that hides many keys, tiles that fill half of the slots end together; splits take up to twice as long.
   const bool triangle = p.causal && p.key_begin == 0 && 2 * p.sq > p.sk;
   if (p.batch_invariant || (triangle && 2 * roofline.tiles >= roofline.slots)) return best;
   for (const std::int64_t ctas : {std::int64_t{p.sm_count}, roofline.slots})
@@ -163,8 +156,7 @@ std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s,
   plan.listed = kernel == SequenceKernel::persistent || !one_each || (split && s.count > kDividedSequences);
   order.tile_keys = ShortDivider::of(tiles.info().keys), order.least_tiles = split ? static_cast<int>(least) : 0;
   order.heads = ShortDivider::of(heads);
-  // Without a list: splits that run at a time with their sequences, if all do; else short ones, as sequences come in any order,
-  // unless they are of nearly equal lengths.
+  // Without a list: splits that run with their sequences, if all do; else short ones, as sequences come in any order.
   const bool together = all <= slots;
   order.readers = together ? static_cast<float>(busy) : static_cast<float>(all) / 1.5f;
   const std::int64_t ctas = plan.listed ? kWaves * slots : together ? std::max(slots - all, 3 * slots / 4) : 4 * slots;

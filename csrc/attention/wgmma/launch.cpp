@@ -34,8 +34,7 @@ bool make_keys_map(CUtensorMap& map, const Arguments& a, const Operand& x, int c
                                .rank = 4});
 }
 
-/// The map of an additive mask that TMA loads. A box is the mask of a warpgroup's 64 rows, of one head or of all that a tile
-/// interleaves.
+/// The map of an additive mask that TMA loads. A box: a warpgroup's 64 rows, of one head or of all that a tile interleaves.
 bool make_mask_map(TileArguments& g, const Plan& plan, const Arguments& a) {
   const int heads = own_head_masks(a) ? a.group : 1, packed = own_head_masks(a) ? plan.packed : 1;
   g.mask.slot_rows = static_cast<std::uint8_t>(64 / plan.packed * packed);

@@ -1,14 +1,9 @@
 // The attention ladder: out = softmax(Q K^T / sqrt(d)) V of each head, in bf16 with fp32 sums, one file a step.
 // Contract of every step: query, key, value and out are (heads, s, d), contiguous and 16-byte aligned; d is 64 or 128, s anything
 // from 1; causal: row i sees keys 0 to i. Sums run over the keys in ascending order.
-// Work: 4 s^2 d operations and s^2 exponentials a head, half of them where causal. Floor in bytes: 8 s d a head (Q, K, V and out
-// once).
+// Work: 4 s^2 d operations and s^2 exponentials a head, half of them where causal. Floor: 8 s d bytes a head (Q, K, V, out).
 #pragma once
-#include <cuda.h>
 #include <cuda_bf16.h>
-#include <cuda_runtime.h>
-
-#include <cstdint>
 
 #include "device/launch.h"
 #include "device/tensor_map.h"

@@ -1,8 +1,6 @@
 // xgemm_lab::reduce_sum: argument checks, the table of versions, and the passes.
 #include "lab/reduction/reduction.h"
 
-#include <utility>
-
 #include "lab/checks.h"
 #include "torch/register.h"
 
@@ -22,10 +20,10 @@ void sum_into(T* out, const TensorView& x, const reduction::Grid& grid, void (*v
   }
   // Partial sums go back and forth between two halves of a workspace; the last pass writes the result.
   const std::int64_t blocks = grid.blocks(n), second = grid.blocks(blocks);
-  const Tensor space = workspace(static_cast<std::size_t>(blocks + second) * sizeof(T), x);
-  T* here = static_cast<T*>(view(kOp, "workspace", space).data);
+  const Tensor space = workspace((blocks + second) * std::int64_t{sizeof(T)}, x);
+  T* here = data<T>(space);
   T* there = here + blocks;
-  const T* in = static_cast<const T*>(x.data);
+  const T* in = data<T>(x);
   const bool single_pass = grid.version >= kFirstSinglePass;
   const MeetingPlace place = scope.meeting_place(grid.version == 8 ? sizeof(unsigned) : 0, 0);
   for (bool done = false; !done;) {
@@ -55,15 +53,14 @@ Tensor reduce_sum_op(const Tensor& x, std::int64_t version, std::int64_t loads, 
   const auto& launch = step_of<reduction::Version>(kOp, version, 0, 9, size).launch;
   const CudaScope scope(v);
   const Tensor out = empty({}, v.dtype, v);
-  void* result = view(kOp, "out", out).data;
   const reduction::Grid grid{.version = static_cast<int>(version),
                              .loads = static_cast<int>(loads),
                              .blocks_per_sm = static_cast<int>(blocks_per_sm),
                              .sm_count = scope.properties().sm_count};
   if (v.dtype == ScalarType::Float)
-    sum_into(static_cast<float*>(result), v, grid, launch.floats, scope);
+    sum_into(data<float>(out), v, grid, launch.floats, scope);
   else
-    sum_into(static_cast<reduction::Int*>(result), v, grid, launch.ints, scope);
+    sum_into(data<reduction::Int>(out), v, grid, launch.ints, scope);
   return out;
 }
 

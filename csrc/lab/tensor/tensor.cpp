@@ -2,8 +2,6 @@
 
 #include "lab/tensor/tensor.h"
 
-#include <array>
-
 #include "lab/checks.h"
 #include "torch/register.h"
 

@@ -3,9 +3,7 @@
 // not its edges (the library's kernel, step 14, takes everything). Sums run over k in ascending order. Work: 2 m n k operations;
 // floor in bytes: 2 (m k + n k + m n).
 #pragma once
-#include <cuda.h>
 #include <cuda_bf16.h>
-#include <cuda_runtime.h>
 
 #include "device/launch.h"
 #include "device/tensor_map.h"
@@ -16,8 +14,7 @@ namespace xgemm::lab::tensor {
 inline constexpr int kMultiple = 256, kMultipleK = 64;
 /// What one TMA instruction brings: 128 rows of 64 elements (128 bytes), swizzled over 128 bytes.
 inline constexpr int kBoxRows = 128, kBoxK = 64, kBoxBytes = kBoxRows * kBoxK * 2;
-/// Of a box that step 13a's TMA takes away, 64 columns wide: what a warpgroup has.
-inline constexpr int kOutBoxRows = 64;
+inline constexpr int kOutBoxRows = 64;  ///< of a box that step 13a's TMA takes away, 64 columns wide: what a warpgroup has
 
 struct Problem {
   const __nv_bfloat16 *a, *b;

@@ -1,8 +1,6 @@
 // The candidates of all families on tensor cores but wgmma (wgmma.cpp). Costs are microseconds of an H200 under load, fitted to
 // benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs) unless a comment says otherwise.
-#include <algorithm>
 
-#include "device/integer.h"
 #include "matmul/plan/operands.h"
 #include "matmul/plan/plan.h"
 
@@ -10,8 +8,7 @@ namespace xgemm::matmul {
 namespace {
 
 constexpr double kMmaMeeting = 2.06;  // mma, tf32, sliced in each wave: CTAs that share a tile's K meet
-// mma: more of a k-block (times that) for an operand whose rows are loaded through registers by element, by 4 bytes a quarter of
-// it, by 8 an eighth.
+// mma: more of a k-block for an operand loaded through registers by 2 bytes; by 4 a quarter of it, by 8 an eighth.
 constexpr double kMmaElements = 1.17;
 constexpr double kTf32UnalignedC = 3.05;  // time of rows of C that begin unaligned, which are stored by element
 constexpr double kSlicedElements = 1.2;   // sliced: k-blocks loaded by element relative to quads

@@ -1,5 +1,4 @@
 // The candidates of CUDA cores. Costs are microseconds, as in candidates.cpp.
-#include <algorithm>
 
 #include "matmul/plan/plan.h"
 
@@ -7,8 +6,7 @@ namespace xgemm::matmul {
 namespace {
 
 constexpr double kSimtLaunch = 3.42, kSimtElements = 2;  // a launch; the time of loads by element relative to vectors
-// gemv: a launch; a CTA's start and end; of a warp 128 bytes of k, whose products a lane adds one after another, and more (times
-// that) for x by element.
+// gemv: a launch; a CTA's start and end; of a warp 128 bytes of k; more of it (times that) for x by element.
 constexpr double kGemvLaunch = 4.3, kGemvStart = 4.5, kGemvStage = 0.362, kGemvOfX = 0.5;
 constexpr double kDotWarpBytes = 3.3e9;              // per second: a warp of dot has some loads in flight
 constexpr double kDotStaged = 1.5, kDotCopy = 3;     // dot whose small operand is copied to shared memory: time; microseconds

@@ -1,15 +1,10 @@
-#include "matmul/plan/legality.h"
-
-#include <algorithm>
+// What a family can compute, whatever the time; and the names that force a plan.
 #include <charconv>
 #include <iterator>
-#include <string>
 #include <vector>
 
-#include "device/integer.h"
 #include "matmul/gemv/plan.h"
-#include "matmul/plan/machine.h"
-#include "matmul/plan/tiles.h"
+#include "matmul/plan/roofline.h"
 
 namespace xgemm::matmul {
 namespace {
@@ -62,7 +57,6 @@ bool serves_outputs(const Problem& p) {
          p.batches <= kGrid && p.n < kMostLines / kMaxCluster;
 }
 
-/// Every name that forces a plan.
 std::vector<std::string_view> all_names() {
   std::vector<std::string_view> names{"gemv", "dot",   "sweep", "outputs", "simt",  "sliced",        "fp64",
                                       "mma",  "large", "tf32",  "bf16x3",  "wgmma", "wgmma_few_rows"};

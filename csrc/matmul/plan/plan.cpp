@@ -1,8 +1,6 @@
 // The choice among the families' candidates.
 #include "matmul/plan/plan.h"
 
-#include <algorithm>
-
 namespace xgemm::matmul {
 namespace {
 

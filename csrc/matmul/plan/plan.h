@@ -1,18 +1,14 @@
 // Problem -> matmul's plan: the candidate of least predicted time among all families. Pure host code, tested without a GPU.
 //
 // offer_<family>(question) gives the family's best plan with a predicted time (`seconds`), or nothing if the family cannot do the
-// problem (legality.h). Times: roofline.h, by the costs in tiles.h and the rates in machine.h.
+// problem (legality.cpp). Times: roofline.h, by the costs in tiles.h and the rates in machine.h.
 #pragma once
-#include <optional>
-#include <string_view>
 #include <variant>
 
-#include "matmul/bf16x3/plan.h"
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
 #include "matmul/mma/plan.h"
 #include "matmul/plan/roofline.h"
-#include "matmul/simt/plan.h"
 #include "matmul/sliced/plan.h"
 #include "matmul/tf32/plan.h"
 #include "matmul/wgmma/plan.h"
@@ -49,8 +45,7 @@ std::optional<GemvPlan> offer_outputs(const Question& q);
 /// The product on CUDA cores, for the elements that fp16 parts cannot represent: its launch must be short if there are none.
 SimtPlan simt_fallback(Problem p, const DeviceProperties& gpu);
 
-/// Whole tiles, for the elements that a product's fp16 parts cannot represent; nothing if CUDA cores have to compute them. The
-/// tiles' numbers take bf16x3_list_words.
+/// Whole tiles, for elements that fp16 parts cannot represent (bf16x3_list_words of numbers); nothing if CUDA cores compute them.
 std::optional<Bf16x3Plan> plan_bf16x3_fallback(const Question& q);
 
 }  // namespace xgemm::matmul

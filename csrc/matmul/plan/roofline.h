@@ -1,16 +1,33 @@
-// What is asked of the planner, and what families' candidates are made of: predicted times, tiles, splits of K, the least time.
-// Microseconds, unless a name says otherwise.
+// What the planner is asked, and what candidates are made of: predicted times (microseconds), tiles, splits of K, the least time.
 #pragma once
-#include <algorithm>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "device/integer.h"
 #include "matmul/order.h"
-#include "matmul/plan/legality.h"
 #include "matmul/plan/machine.h"
 #include "matmul/plan/tiles.h"
+#include "matmul/problem.h"
 
 namespace xgemm::matmul {
+
+/// Sizes of the kernels that load by TMA: its coordinates are of 32 bits, and tiles may end past the last line.
+inline constexpr std::int64_t kMostLines = (std::int64_t{1} << 31) - 1024;
+
+/// The families that can do a problem and that `forced` does not leave out. A family says in its kernel's header what it needs.
+struct Legal {
+  bool gemv, dot, sweep, outputs, simt, fp64, mma, large, sliced, tf32, bf16x3, wgmma;
+};
+Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forced);
+
+// XGEMM_MATMUL_PLAN, `forced` here: the name of a family ("wgmma") or of one of its tiles ("wgmma_128x128"), of fp64 and mma_tf32
+// also with a number of splits of K ("fp64_64x64/4"); empty: the planner chooses.
+bool names_a_tile(std::string_view forced);
+bool leaves_out_tile(std::string_view forced, std::string_view tile);  ///< of a family that is not left out
+std::optional<std::int64_t> forced_splits(std::string_view forced);
+bool is_plan_name(std::string_view forced);
+std::string plan_names();  ///< all of them, for a message
 
 inline constexpr double kLaunch = 1.03;       ///< everything but the tiles
 inline constexpr double kNextLaunch = 1.95;   ///< a kernel that depends on the one before
@@ -48,16 +65,14 @@ struct Question {
   /// Of all SMs per second, by boxes of TMA.
   double l2_tma_bytes() const { return bytes_a + bytes_b < kH200L2 ? machine.l2_hit_bytes : machine.l2_miss_bytes; }
 
-  /// A product in `tiles` tiles of `t`, whose K `splits` CTAs share, `depth` each, without launches and the addition of splits.
-  /// `tma`: loads are boxes of TMA; `times_c`: of C's bytes.
+  /// A product in `tiles` tiles of `t`, K in `splits` of `depth`, without launches and additions. `times_c`: of C's bytes.
   double product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, bool tma = false,
                  double times_c = 1) const {
     const double loads = size * static_cast<double>(tiles * (t.m + t.n)) * static_cast<double>(p.k),
                  l2_bytes = tma ? l2_tma_bytes() : machine.l2_async_bytes;
     return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(times_c), 1e6 * loads / l2_bytes);
   }
-  // The addition of `splits` partial sums: by another launch, which reads what was written, `bytes` a split; or by CTAs that
-  // meet, which takes `wait` and the exchange of a CTA's `bytes`.
+  // Adds `splits` partial sums: by a launch that reads `bytes` a split, or by CTAs that wait and exchange `bytes` each.
   double add_by_launch(std::int64_t splits, std::int64_t bytes) const {
     const double each = kReadSplit + move(2.0 * static_cast<double>(bytes));  // of a split
     return splits == 1 ? 0 : kNextLaunch + static_cast<double>(splits) * each;

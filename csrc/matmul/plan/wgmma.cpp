@@ -1,10 +1,8 @@
 // The candidate of wgmma. Costs are microseconds, as in candidates.cpp; half precision's are fitted to the run "Tiles as narrow
 // as fill whole waves" of docs/log/matmul.md.
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "device/integer.h"
 #include "matmul/plan/operands.h"
 #include "matmul/plan/plan.h"
 
@@ -18,14 +16,12 @@ constexpr double kFill = 0.157;                    // a slot: what its two loadi
 constexpr double kCluster = 1.19, kMeeting = 3.5;  // splits of K that a cluster adds, or CTAs through memory
 constexpr double kUnalignedStore = 0.671;          // TMA cannot store C: its rows begin unaligned, or tiles end within a box
 constexpr double kLineRequest = 8.87e-4;           // a cache line that an SM requests
-// fp32 operands in one or two fp16 parts: more of a CTA, for scales; more of 64 k of each product, in two parts for promotion;
-// an element of C whose rows begin unaligned.
+// fp32 operands in parts: more of a CTA, for scales; of 64 k of each product, for promotion; of an unaligned element of C.
 constexpr double kPartsStore = 0.718, kPartsProduct = 0.084, kUnalignedElement = 1.15e-4;
 // few_rows.cuh: everything but its slots; of 128 k, and more for each row.
 constexpr double kFewRowsStart = 2.44, kSlot = 0.286, kSlotRow = 0.00186;
 
-/// Cache lines that a box's 128-byte row touches, on average: one request each. (The plan does not know where the base lies in
-/// its cache line.)
+/// Cache lines that a box's 128-byte row touches, on average: one request each. (The plan does not know the base's offset.)
 double lines_a_row(const TensorOperand& x) {
   if (x.copied || x.other == 1 || x.inner <= 64) return 1;
   return 2 - static_cast<double>(std::gcd(2 * x.ld, std::int64_t{128})) / 128;
@@ -110,8 +106,7 @@ struct WgmmaRoofline {
     return longest_us(rounds * (k / 64 * block + store), memory, l2) + rounds * add;
   }
 
-  /// Can the kernel do it, and may it pay? Pairs do where rows straddle cache lines, by fewer requests to L2, or where the two
-  /// rows of 64x64 tiles share a long B.
+  /// Can the kernel do it, and may it pay? Pairs do where rows straddle cache lines, or two rows of 64x64 tiles share a long B.
   bool may_pay(const WgmmaTiling& c) const {
     constexpr std::int64_t kLongK = 2048;
     const TileInfo& t = info(c.tile);
@@ -126,8 +121,7 @@ struct WgmmaRoofline {
   }
 };
 
-/// Sets the plan's tile and how CTAs share it; returns the predicted time without passes, HUGE_VAL if no tile can do the problem.
-/// `splits`: of K; 0: as many as are best.
+/// Sets the plan's tiling; returns its time without passes, HUGE_VAL if no tile can do the problem. `splits`: of K; 0: the best.
 double choose(const WgmmaRoofline& times, std::int64_t splits, std::string_view forced, WgmmaTiling& best) {
   const Problem& p = times.p;
   const bool few = times.few_rows && !p.gated;
@@ -164,8 +158,7 @@ bool can_read_b_as_it_lies(const Problem& p, const WgmmaPlan& plan) {
          (!plan.b.batch_step || (p.batch_dims == 1 && matrix > 0 && matrix % kEqual == 0));
 }
 
-/// Takes few_rows.cuh where it is faster than `us`, or named; returns the new time. Pairs of CTAs have 64 columns and up to 16 or
-/// 64 rows each, or a cluster has `cut` splits.
+/// Takes few_rows.cuh where it is faster than `us`, or named; returns the new time. CTA pairs have 64 columns, or `cut` splits.
 double consider_few_rows(const Question& q, std::int64_t splits, double us, WgmmaPlan& plan) {
   const Problem& p = q.p;
   const bool named = q.forced == "wgmma_few_rows";
@@ -197,7 +190,6 @@ std::optional<WgmmaPlan> offer_wgmma(const Question& q) {
   const bool fp32 = p.dtype == DType::f32;
   WgmmaPlan plan{};
   plan.parts = fp32 ? split_parts(p.precision) : 0;
-  // For smaller K, a product's own error (2^-22) shows next to the rounding of SGEMM's sum.
   if (q.forced.empty() && plan.parts == 2 && p.k < kLeastSplitK) return {};
   plan.a = place_operand(p, lines_of_a(p), fp32, p.gated);
   plan.b = fp32 && p.prepared_b ? prepared_operand(p.n, p.k, plan.parts) : place_operand(p, lines_of_b(p), fp32, p.gated);
