@@ -1,5 +1,6 @@
 #include "attention/call.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace xgemm::attention {

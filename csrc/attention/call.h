@@ -1,9 +1,15 @@
 // A checked call of attention, and what its CPU and GPU paths share.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
+#include "device/dtype.h"
 #include "device/index_map.h"
 #include "torch/tensor.h"
 

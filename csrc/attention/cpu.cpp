@@ -1,4 +1,5 @@
 // Attention on the CPU: by SDPA's kernel where its result is what docs/attention.md promises, else by ATen in blocks of rows.
+#include <algorithm>
 #include <cmath>
 #include <utility>
 

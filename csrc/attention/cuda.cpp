@@ -1,6 +1,9 @@
 // Attention on a GPU: the kernels' arguments, a plan, the launches.
 #include "torch/cuda.h"
 
+#include <algorithm>
+
+#include "attention/arguments.h"
 #include "attention/call.h"
 #include "attention/decode/launch.h"
 #include "attention/families.h"
@@ -10,6 +13,7 @@
 #include "attention/wgmma/launch.h"
 #include "attention/wgmma/tiles.h"
 #include "attention/wgmma/wide.h"
+#include "device/integer.h"
 
 namespace xgemm::attention {
 namespace {

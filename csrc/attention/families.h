@@ -1,10 +1,13 @@
 // Which families of kernels may take a call on a GPU.
 #pragma once
+#include <algorithm>
 #include <limits>
+#include <string_view>
 
 #include "attention/arguments.h"
 #include "attention/fp16_split/tile.h"
 #include "device/environment.h"
+#include "device/properties.h"
 #include "matmul/plan/machine.h"
 #include "torch/error.h"
 

@@ -1,6 +1,8 @@
 // attention_varlen and attention_with_cache: argument checks and ops. The paths: sequences_cpu.cpp, sequences_cuda.cpp.
 #include "attention/sequences.h"
 
+#include <algorithm>
+
 #include "torch/register.h"
 
 namespace xgemm {

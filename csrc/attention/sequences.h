@@ -1,5 +1,8 @@
 // Attention of sequences of different lengths: a checked call, and where its sequences lie on the device.
 #pragma once
+#include <cstdint>
+#include <optional>
+
 #include "attention/call.h"
 
 namespace xgemm::attention {

@@ -1,12 +1,16 @@
 // Attention of sequences of different lengths on a GPU: the kernels' arguments, a plan, the launches.
 
+#include <algorithm>
+
 #include "attention/families.h"
 #include "attention/mma/launch.h"
 #include "attention/sequences.h"
 #include "attention/simt/launch.h"
 #include "attention/tiles/instances.h"
+#include "attention/tiles/problem.h"
 #include "attention/wgmma/launch.h"
 #include "attention/wgmma/wide.h"
+#include "device/integer.h"
 #include "torch/cuda.h"
 
 namespace xgemm::attention {

@@ -1,5 +1,7 @@
 #include "device/properties.h"
 
+#include <cudaTypedefs.h>
+
 #include <algorithm>
 #include <array>
 #include <map>

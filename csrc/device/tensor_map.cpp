@@ -1,5 +1,7 @@
 #include "device/tensor_map.h"
 
+#include <cudaTypedefs.h>
+
 #include <algorithm>
 
 #include "device/driver.h"

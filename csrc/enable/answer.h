@@ -1,11 +1,15 @@
 // What aten's operators share here: is a call ours, and the answer to it, by our kernel or by torch's.
 #pragma once
+#include <algorithm>
+#include <initializer_list>
+
 #include "enable/previous.h"
 #include "enable/served.h"
 #include "reduce/plan.h"
 #include "torch/aten.h"
 #ifdef XGEMM_WITH_CUDA
 #include "device/environment.h"
+#include "device/properties.h"
 #endif
 
 namespace xgemm::enable {

@@ -1,4 +1,6 @@
 
+#include <limits>
+
 #include "attention/backward/gradients.h"
 #include "attention/call.h"
 #include "attention/families.h"

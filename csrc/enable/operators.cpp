@@ -4,8 +4,12 @@
 // Registered over torch's kernels at the dispatcher's keys CUDA and CPU, SDPA at AutogradCUDA and AutogradCPU too. A call that is
 // not ours (dtype, shape, strides of the result, what is faster there) goes to torch's kernel. Operators with a Scalar argument,
 // which the stable ABI does not have, are registered in Python and come here as xgemm_aten::addmm etc.; None: torch has to serve.
+#include <algorithm>
+#include <list>
 #include <mutex>
+#include <utility>
 
+#include "device/index_map.h"
 #include "enable/answer.h"
 #include "matmul/ops.h"
 #include "matmul/plan/machine.h"

@@ -4,6 +4,7 @@
 // functions, whose mangled names hold the types of their parameters: one that has changed is not found, and its operator stays
 // torch's. Parameters follow torch's C++ ABI: a Tensor& is an AtenTensorHandle, an ArrayRef is laid out as a span.
 #pragma once
+#include <span>
 #include <tuple>
 
 #include "torch/tensor.h"

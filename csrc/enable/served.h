@@ -1,5 +1,6 @@
 // Which calls of aten's operators this library serves, and the counts of them.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -1,11 +1,14 @@
 // What the lab's ops share: argument checks, which run before CudaScope's check of the device, so that a message does not depend
 // on the machine; their tensors' pointers; the steps and kernels that they launch.
 #pragma once
+#include <algorithm>
 #include <array>
+#include <string>
 
 #include "device/launch.h"
 #include "lab/kernels.h"
 #include "torch/cuda.h"
+#include "torch/tensor.h"
 
 namespace xgemm::lab {
 

@@ -4,7 +4,9 @@
 #include <string_view>
 
 #include "lab/checks.h"
+#include "torch/cuda.h"
 #include "torch/register.h"
+#include "torch/tensor.h"
 
 namespace xgemm::lab {
 

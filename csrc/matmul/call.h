@@ -1,5 +1,7 @@
 // A checked product: what matmul.cpp hands to run.cpp (CUDA) or cpu.cpp (ATen).
 #pragma once
+#include <optional>
+
 #include "matmul/problem.h"
 #include "torch/tensor.h"
 

@@ -1,5 +1,8 @@
 // matmul, addmm, linear, gated_linear, prepare: torch's semantics -> Problem. run.cpp (GPU) and cpu.cpp multiply.
 
+#include <algorithm>
+#include <utility>
+
 #include "matmul/call.h"
 #include "matmul/ops.h"
 #include "torch/register.h"

@@ -1,8 +1,16 @@
 // A product on a GPU: its batch dims, a plan, memory, the launches.
 
+#include <algorithm>
+#include <array>
+#include <cmath>  // for device/numeric.cuh
+#include <span>
+
 #include "device/environment.h"
 #include "device/index_map.h"
+#include "device/integer.h"
+#include "device/numeric.cuh"
 #include "matmul/call.h"
+#include "matmul/launch.h"
 #include "matmul/plan/plan.h"
 #include "matmul/wgmma/launch.h"
 #include "torch/cuda.h"

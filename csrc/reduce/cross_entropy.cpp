@@ -1,5 +1,6 @@
 // cross_entropy: torch.nn.functional.cross_entropy's semantics for class indices. One reduction of the logits gives a loss per
 // row; a second one adds or averages the losses. The CPU path is ATen.
+#include <algorithm>
 #include <numeric>
 
 #include "reduce/plan.h"

@@ -1,7 +1,9 @@
 // A reduction's dims as the planners see them. Host code.
 #pragma once
+#include <array>
 #include <utility>
 
+#include "device/index_map.h"
 #include "reduce/plan.h"
 #include "torch/error.h"
 

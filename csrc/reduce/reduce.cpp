@@ -1,6 +1,7 @@
 // sum, mean, amax, amin, argmax, argmin, logsumexp: torch's semantics -> problem -> plan -> launch. CPU and integers: ATen.
 #include "device/environment.h"
 #include "reduce/ops.h"
+#include "reduce/plan.h"
 #include "torch/aten.h"
 #include "torch/register.h"
 #ifdef XGEMM_WITH_CUDA

@@ -1,4 +1,5 @@
 // scaled_masked_softmax: softmax(scale * input + mask) -> problem -> plan -> launch; the CPU path is ATen.
+#include <algorithm>
 #include <limits>
 
 #include "softmax/plan.h"

@@ -1,5 +1,7 @@
 // softmax, log_softmax: torch's semantics -> problem -> plan -> launch; the CPU path is ATen.
 
+#include <algorithm>
+
 #include "softmax/ops.h"
 #include "torch/aten.h"
 #include "torch/register.h"
@@ -7,6 +9,7 @@
 #include "device/environment.h"
 #include "reduce/converted.h"
 #include "softmax/launch.h"
+#include "torch/cuda.h"
 #endif
 
 namespace xgemm {

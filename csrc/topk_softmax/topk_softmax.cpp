@@ -1,4 +1,5 @@
 // topk_softmax: the k largest of a softmax -> plan -> launch; the CPU path is ATen.
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 
@@ -8,6 +9,7 @@
 #ifdef XGEMM_WITH_CUDA
 #include "reduce/converted.h"
 #include "topk_softmax/launch.h"
+#include "torch/cuda.h"
 #endif
 
 namespace xgemm {

@@ -3,7 +3,9 @@
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_aten.h>
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 
+#include <algorithm>
 #include <array>
+#include <string>
 
 #include "torch/tensor.h"
 

@@ -3,6 +3,8 @@
 #include <cuda_runtime.h>
 #include <torch/csrc/stable/accelerator.h>
 
+#include <optional>
+
 #include "device/properties.h"
 #include "torch/tensor.h"
 

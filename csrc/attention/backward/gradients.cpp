@@ -1,5 +1,7 @@
 #include "attention/backward/gradients.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "attention/backward/arguments.h"

@@ -1,5 +1,6 @@
 // Gradients of attention in fp32 on a GPU, from tensors.
 #pragma once
+#include <optional>
 #include <tuple>
 
 #include "torch/tensor.h"

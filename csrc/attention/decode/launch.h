@@ -1,5 +1,7 @@
 // The launch of the decoding kernel from the op's operands.
 #pragma once
+#include <cuda_runtime.h>
+
 #include "attention/arguments.h"
 #include "attention/decode/plan.h"
 

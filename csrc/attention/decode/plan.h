@@ -1,5 +1,7 @@
 // The tiles of the decoding kernel (kernel.cu), and its plan, if it takes the problem. Pure host code; kernels read constants.
 #pragma once
+#include <array>
+#include <cstdint>
 #include <optional>
 
 #include "attention/simt/plan.h"

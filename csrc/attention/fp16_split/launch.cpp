@@ -1,6 +1,7 @@
 #include "attention/fp16_split/launch.h"
 
 #include "attention/tiles/problem.h"
+#include "device/integer.h"
 #include "device/tensor_map.h"
 
 namespace xgemm::attention {

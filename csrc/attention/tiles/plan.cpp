@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "device/integer.h"
 
 namespace xgemm::attention {
 namespace {

@@ -1,7 +1,10 @@
 // xgemm_lab::attention: argument checks, step 01's workspace, and the table of steps.
 #include "lab/attention/attention.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <optional>
 
 #include "lab/checks.h"
 #include "torch/register.h"

@@ -3,7 +3,11 @@
 // from 1; causal: row i sees keys 0 to i. Sums run over the keys in ascending order.
 // Work: 4 s^2 d operations and s^2 exponentials a head, half of them where causal. Floor: 8 s d bytes a head (Q, K, V, out).
 #pragma once
+#include <cuda.h>
 #include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
 
 #include "device/launch.h"
 #include "device/tensor_map.h"

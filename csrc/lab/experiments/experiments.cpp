@@ -1,6 +1,10 @@
 // The experiments' ops of torch.ops.xgemm_lab: argument checks, allocation and launches.
 #include "lab/experiments/experiments.h"
 
+#include <algorithm>
+#include <array>
+#include <string>
+
 #include "lab/checks.h"
 #include "torch/register.h"
 

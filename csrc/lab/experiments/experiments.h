@@ -2,6 +2,10 @@
 // kernels by their names. All arrays are contiguous; n is a number of elements and may be any value from 1.
 #pragma once
 
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
 #include "lab/kernels.h"
 
 namespace xgemm::lab::experiments {

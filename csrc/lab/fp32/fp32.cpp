@@ -1,6 +1,8 @@
 // xgemm_lab::fp32_gemm: argument checks, the split pass's memory and the table of variants.
 #include "lab/fp32/fp32.h"
 
+#include <array>
+
 #include "lab/checks.h"
 #include "lab/tensor/tensor.h"
 #include "torch/register.h"

@@ -1,6 +1,8 @@
 // xgemm_lab::reduce_sum: argument checks, the table of versions, and the passes.
 #include "lab/reduction/reduction.h"
 
+#include <utility>
+
 #include "lab/checks.h"
 #include "torch/register.h"
 

@@ -1,6 +1,8 @@
 // xgemm_lab::sgemm: argument checks and the table of steps.
 #include "lab/sgemm/sgemm.h"
 
+#include <array>
+
 #include "lab/checks.h"
 #include "torch/register.h"
 

@@ -2,6 +2,8 @@
 
 #include "lab/tensor/tensor.h"
 
+#include <array>
+
 #include "lab/checks.h"
 #include "torch/register.h"
 

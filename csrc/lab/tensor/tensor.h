@@ -3,7 +3,9 @@
 // not its edges (the library's kernel, step 14, takes everything). Sums run over k in ascending order. Work: 2 m n k operations;
 // floor in bytes: 2 (m k + n k + m n).
 #pragma once
+#include <cuda.h>
 #include <cuda_bf16.h>
+#include <cuda_runtime.h>
 
 #include "device/launch.h"
 #include "device/tensor_map.h"

@@ -1,10 +1,15 @@
 // What a family can compute, whatever the time; and the names that force a plan.
+#include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <string>
 #include <vector>
 
+#include "device/integer.h"
 #include "matmul/gemv/plan.h"
+#include "matmul/plan/machine.h"
 #include "matmul/plan/roofline.h"
+#include "matmul/plan/tiles.h"
 
 namespace xgemm::matmul {
 namespace {

@@ -1,5 +1,6 @@
 // 16-bit operands of a product: in place, packed, or fp32 split in fp16 parts; their workspace, and the time of their passes.
 #pragma once
+#include <algorithm>
 #include <initializer_list>
 
 #include "matmul/plan/roofline.h"

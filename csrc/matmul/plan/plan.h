@@ -3,12 +3,16 @@
 // offer_<family>(question) gives the family's best plan with a predicted time (`seconds`), or nothing if the family cannot do the
 // problem (legality.cpp). Times: roofline.h, by the costs in tiles.h and the rates in machine.h.
 #pragma once
+#include <optional>
+#include <string_view>
 #include <variant>
 
+#include "matmul/bf16x3/plan.h"
 #include "matmul/fp64_mma/plan.h"
 #include "matmul/gemv/plan.h"
 #include "matmul/mma/plan.h"
 #include "matmul/plan/roofline.h"
+#include "matmul/simt/plan.h"
 #include "matmul/sliced/plan.h"
 #include "matmul/tf32/plan.h"
 #include "matmul/wgmma/plan.h"

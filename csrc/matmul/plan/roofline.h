@@ -1,5 +1,6 @@
 // What the planner is asked, and what candidates are made of: predicted times (microseconds), tiles, splits of K, the least time.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>

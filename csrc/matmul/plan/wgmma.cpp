@@ -1,8 +1,10 @@
 // The candidate of wgmma. Costs are microseconds, as in candidates.cpp; half precision's are fitted to the run "Tiles as narrow
 // as fill whole waves" of docs/log/matmul.md.
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "device/integer.h"
 #include "matmul/plan/operands.h"
 #include "matmul/plan/plan.h"
 
