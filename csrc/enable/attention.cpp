@@ -1,4 +1,3 @@
-
 #include <limits>
 
 #include "attention/backward/gradients.h"
