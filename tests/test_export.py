@@ -69,14 +69,14 @@ def test_saved_and_loaded_by_another_process(tmp_path: Path) -> None:
     expected = model(x, mask)
     torch.export.save(torch.export.export(model, (x, mask)), tmp_path / "model.pt2")
     torch.save((x, mask, expected), tmp_path / "tensors.pt")
-    program = """
+    program = f"""
 import torch, torch_ext
-x, mask, expected = torch.load("tensors.pt")
-loaded = torch.export.load("model.pt2").module()
+x, mask, expected = torch.load({str(tmp_path / "tensors.pt")!r})
+loaded = torch.export.load({str(tmp_path / "model.pt2")!r}).module()
 with torch.no_grad():
     torch.testing.assert_close(loaded(x, mask), expected)
 """
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @torch.no_grad()

@@ -39,8 +39,12 @@ def test_few_lines_along_k_take_dot(cuda_cores: Ask) -> None:
     for size, how, name in [
         *(((1, 4096, 4096, 20), {"layout": "nt"}, "dot"), ((1, 4096, 4096), {"layout": "nt", "forced": "dot"}, "dot")),
         ((1, 1, 1 << 22), {"layout": "nt"}, "dot"),  # in gemv one lane adds a whole chunk
-        ((4, 154, 118), {"layout": "tt"}, "dot"),  # few elements of A are read one at a time
-        # Not for operands not contiguous along k, other types, batch-invariant problems.
+        ((4, 154, 318), {"layout": "tt"}, "dot"),  # few elements of A are read one at a time
+        # Not for several lines of a short K, operands not contiguous along k, other types, batch-invariant problems.
+        *(
+            ((lines, 768, 256), {"layout": "nt", "precision": HIGHEST}, "dot" if lines == 1 else "gemv")
+            for lines in (1, 2, 4)
+        ),
         *(((1, 4096, 4096), {}, "gemv"), ((4, 4096, 4096), {"layout": "tt"}, "gemv")),
         ((1, 4096, 4096), {"forced": "dot"}, "simt_64x64"),
         *(((1, 4096, 4096), {"layout": "nt", **how}, "gemv") for how in ({"dtype": F64}, {"batch_invariant": True})),
