@@ -1,6 +1,5 @@
 // Sequences of different lengths on the CPU: attention's own CPU path for each of them, on its rows, or on a copy of its pages.
 // Here lengths and tables are read, so that one out of range is an error.
-
 #include <limits>
 
 #include "attention/sequences.h"

@@ -1,5 +1,4 @@
 // Attention of sequences of different lengths on a GPU: the kernels' arguments, a plan, the launches.
-
 #include <algorithm>
 
 #include "attention/families.h"

@@ -1,5 +1,4 @@
 // matmul, addmm, linear, gated_linear, prepare: torch's semantics -> Problem. run.cpp (GPU) and cpu.cpp multiply.
-
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,4 @@
 // A product on a GPU: its batch dims, a plan, memory, the launches.
-
 #include <algorithm>
 #include <array>
 #include <cmath>  // for device/numeric.cuh

@@ -1,5 +1,4 @@
 // softmax, log_softmax: torch's semantics -> problem -> plan -> launch; the CPU path is ATen.
-
 #include <algorithm>
 
 #include "softmax/ops.h"

@@ -1,7 +1,6 @@
 // The documents' single experiments. Each .cu states what it shows; experiments.cpp checks arguments, allocates, and launches its
 // kernels by their names. All arrays are contiguous; n is a number of elements and may be any value from 1.
 #pragma once
-
 #include <cuda_runtime.h>
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // The candidates of all families on tensor cores but wgmma (wgmma.cpp). Costs are microseconds of an H200 under load, fitted to
 // benchmarks/results/nvidia_h200/matmul_plans.json (tools/plan_costs) unless a comment says otherwise.
-
 #include <algorithm>
 
 #include "device/integer.h"

@@ -1,5 +1,4 @@
 // The candidates of CUDA cores. Costs are microseconds, as in candidates.cpp.
-
 #include <algorithm>
 
 #include "matmul/plan/plan.h"
