@@ -176,8 +176,8 @@ class RandomProduct {
                 p.b.row_stride, " ", p.b.col_stride, has_plain_epilogue(p) ? "" : ", epilogue");
   }
 
-  /// launch(problem) runs the product. `error`: relative to the sum of the terms' magnitudes. `rounded`: an operand's element as
-  /// the kernel multiplies it. Returns the results.
+  /// launch(problem) runs the product. `error`: relative to the sum of the terms' magnitudes; 0: none. `rounded`: an operand's
+  /// element as the kernel multiplies it. Returns the results.
   template <class Launch>
   Buffer<T> check(const std::string& kernel, double error, const Launch& launch, double (*rounded)(T) = number<T>) const {
     constexpr std::size_t kBehind = 64;
@@ -227,7 +227,8 @@ class RandomProduct {
     if (p.bias.data) plus(number(bias_->at(0, 0, 0, c)));
     y = activated(y, p.activation);
     if (p.residual.data) plus(number(residual_->at(i, j, r, c)));
-    return {y, 1.13 * std::abs(p.alpha) * error * product.magnitude +  // 1.13: an activation's slope
+    if (error == 0 && p.activation == xgemm::matmul::Activation::none) return {y, 0};  // integers
+    return {y, 1.13 * std::abs(p.alpha) * error * product.magnitude +                  // 1.13: an activation's slope
                    (sizeof(T) == 8 ? 0x1p-51 : 0x1p-22) * largest + ulp<T> * (std::abs(y) + 0.01)};
   }
 
