@@ -228,8 +228,9 @@ class RandomProduct {
     y = activated(y, p.activation);
     if (p.residual.data) plus(number(residual_->at(i, j, r, c)));
     if (error == 0 && p.activation == xgemm::matmul::Activation::none) return {y, 0};  // integers
-    return {y, 1.13 * std::abs(p.alpha) * error * product.magnitude +                  // 1.13: an activation's slope
-                   (sizeof(T) == 8 ? 0x1p-51 : 0x1p-22) * largest + ulp<T> * (std::abs(y) + 0.01)};
+    // 1.13: an activation's slope. Without an error, the terms may be infinite.
+    const double of_terms = error == 0 ? 0 : 1.13 * std::abs(p.alpha) * error * product.magnitude;
+    return {y, of_terms + (sizeof(T) == 8 ? 0x1p-51 : 0x1p-22) * largest + ulp<T> * (std::abs(y) + 0.01)};
   }
 
   Result gated(Dot gate, Dot up, std::int64_t c, double error) const {
