@@ -11,36 +11,20 @@
 
 namespace xgemm::matmul {
 
-/// Adds splits `split` to split + kCount - 1 (kWhole: all of them are before `end`); all loads are issued first.
-template <int kCount, bool kWhole, class Offset>
-__device__ __forceinline__ void add_next(Quad<float>& sum, const float* from, int split, int end, const Offset& offset) {
-  float4 partial[kCount];
+/// Adds splits `split` to split + kSplits - 1 (kWhole: all of them are before `end`) of kUnits units; all loads are issued first.
+template <int kUnits, int kSplits, bool kWhole, class Offset>
+__device__ __forceinline__ void add_next(Quad<float>* sums, const float* const* from, int split, int end, const Offset& offset) {
+  float4 partial[kSplits][kUnits];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    partial[i] = __ldcg(reinterpret_cast<const float4*>(from + offset(kWhole ? split + i : min(split + i, end - 1))));
+  for (int s = 0; s < kSplits; ++s)
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    if (!kWhole && split + i >= end) break;
-    const float4& x = partial[i];
-    sum.v[0] += x.x, sum.v[1] += x.y, sum.v[2] += x.z, sum.v[3] += x.w;
-  }
-}
-
-/// Adds splits `split` and the next of kCount units; all loads are issued first.
-template <int kCount, class Offset>
-__device__ __forceinline__ void add_two(Quad<float> (&sums)[kCount], const float* const (&from)[kCount], int split, int splits,
-                                        const Offset& offset) {
-  float4 partial[2][kCount];
+    for (int i = 0; i < kUnits; ++i)
+      partial[s][i] = __ldcg(reinterpret_cast<const float4*>(from[i] + offset(kWhole ? split + s : min(split + s, end - 1))));
 #pragma unroll
-  for (int s = 0; s < 2; ++s)
+  for (int s = 0; s < kSplits; ++s) {
+    if (!kWhole && split + s >= end) break;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      partial[s][i] = __ldcg(reinterpret_cast<const float4*>(from[i] + offset(min(split + s, splits - 1))));
-#pragma unroll
-  for (int s = 0; s < 2; ++s) {
-    if (split + s >= splits) break;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
+    for (int i = 0; i < kUnits; ++i) {
       const float4& x = partial[s][i];
       sums[i].v[0] += x.x, sums[i].v[1] += x.y, sums[i].v[2] += x.z, sums[i].v[3] += x.w;
     }
@@ -80,13 +64,13 @@ __device__ __forceinline__ void add_splits(Meeting& meeting, int splits, bool st
           if (from[i] == nullptr) from[i] = exists;
         }
 #pragma unroll 1
-        for (int split = 0; split < splits; split += 2) add_two(sums, from, split, splits, offset);
+        for (int split = 0; split < splits; split += 2) add_next<kTogether, 2, false>(sums, from, split, splits, offset);
       } else if (const float* const from = from_of(unit)) {
         int split = first;
 #pragma unroll 1
-        for (; split + kDeep <= end; split += kDeep) add_next<kDeep, true>(sums[0], from, split, end, offset);
+        for (; split + kDeep <= end; split += kDeep) add_next<1, kDeep, true>(sums, &from, split, end, offset);
 #pragma unroll 1
-        for (; split < end; split += 4) add_next<4, false>(sums[0], from, split, end, offset);
+        for (; split < end; split += 4) add_next<1, 4, false>(sums, &from, split, end, offset);
       }
       __syncwarp();
 #pragma unroll 1
