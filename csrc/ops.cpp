@@ -15,11 +15,12 @@ STABLE_TORCH_LIBRARY(XGEMM_NAMESPACE, m) {
       "str precision=\"highest\") -> Tensor");
   // The split copy of a weight (N, K) that fp32 products on tensor cores else make at every call; empty if none would use it.
   m.def("prepare(Tensor weight, *, str precision=\"highest\") -> Tensor");
-  // linear with such a copy, which must be of this weight's current values: the op cannot check it.
+  // linear with such a copy, which must be of this weight's current values: the op cannot check it. With few rows only this
+  // makes tensor cores pay.
   m.def(
       "linear_prepared(Tensor input, Tensor weight, Tensor prepared, Tensor? bias=None, *, str activation=\"none\", "
       "Tensor? residual=None, str precision=\"highest\") -> Tensor");
-  // activation(input @ weight_gate^T + bias_gate) * (input @ weight_up^T + bias_up): SwiGLU etc. in one pass, rounded once.
+  // activation(input @ weight_gate^T + bias_gate) * (input @ weight_up^T + bias_up): SwiGLU etc. in one pass; in fp32 or wider, rounded once.
   m.def(
       "gated_linear(Tensor input, Tensor weight_gate, Tensor weight_up, Tensor? bias_gate=None, Tensor? bias_up=None, *, "
       "str activation=\"silu\", str precision=\"highest\") -> Tensor");

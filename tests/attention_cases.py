@@ -69,8 +69,9 @@ def attend_fixture(program: str, sources: list[Path], **options: bool) -> Callab
 
 def varied_case(*numbers: int, mask: int) -> Case:
     """`numbers` are the fields from seed to bshd; the seed sets the mask's broadcast dims, soft capping and sinks."""
-    seed, rest = numbers[0], {"mask": mask, "heads": numbers[0] // 2 % 2, "rows": numbers[0] // 4 % 2}
-    return Case(*numbers, **rest, softcap=seed // 3 % 2 * 3.0, sinks=seed % 3)
+    seed = numbers[0]
+    of_mask = {"mask": mask, "heads": seed // 2 % 2, "rows": seed // 4 % 2}
+    return Case(*numbers, **of_mask, softcap=seed // 3 % 2 * 3.0, sinks=seed % 3)
 
 
 def every_mask(head_sizes: list[tuple[int, int]]) -> list[Case]:

@@ -316,11 +316,14 @@ def test_make_in_a_folder_whose_name_has_a_space(tmp_path: Path) -> None:
     for name in ("Makefile", "requirements.txt", "requirements-cuda.txt"):
         shutil.copy(ROOT / name, folder)
     own = f"{folder}/venv/bin/python"
-    for given, wanted in (
-        *(((), f"{folder}/.venv/bin/python"), ((f"PYTHON={own}",), own), (("PYTHON=venv/bin/python",), own)),
-        (("PYTHON=python3",), shutil.which("python3")),
-    ):
-        lines = dry_run(folder, "lint", *given)
+    of_path = shutil.which("python3")
+    for python, wanted in {
+        "": f"{folder}/.venv/bin/python",
+        own: own,
+        "venv/bin/python": own,
+        "python3": of_path,
+    }.items():
+        lines = dry_run(folder, "lint", *([f"PYTHON={python}"] if python else []))
         assert set(re.findall(r'^"(.+)" -m ruff', lines, re.MULTILINE)) == {wanted}, lines
 
 

@@ -27,7 +27,8 @@ STABLE_TORCH_LIBRARY(xgemm_lab, m) {
   m.def("strided_copy(Tensor x, int stride, int threads=128, int loads=1) -> Tensor");
   // Launches an empty kernel with a thread an element of x; [blocks, threads], int64 on the CPU.
   m.def("empty_launch(Tensor x, int threads=128) -> Tensor");
-  // [threads, minimal grid, registers] of a kernel of the lab, from the occupancy API; int64 on the CPU.
+  // [threads, minimal grid, registers] of a kernel of the lab, from the occupancy API (shared memory as the block needs it);
+  // int64 on the CPU.
   m.def("best_block_size(Tensor x, str name='coalesced copy') -> Tensor");
   // [registers, bytes of shared memory, bytes of local memory, threads of a block, blocks an SM] of a kernel of the lab on x's
   // device, by the CUDA API; int64 on the CPU.

@@ -39,7 +39,8 @@ constexpr std::int64_t kPart = 36 << 10;      ///< bytes of a CTA's part of a ro
 constexpr std::int64_t kPadding = 32;         ///< bytes beside a part for its misalignment
 constexpr std::int64_t kStaticShared = 2048;  ///< bytes of static shared memory of the kernel, rounded up
 
-/// A row of so many vectors or elements in registers, up to `most` of a lane, or `few` in a warp. False if no CTA holds it.
+/// A row of so many vectors or elements in registers, up to `most` of a lane; up to `few` if a warp then holds it. False if not
+/// even the largest CTA does.
 template <class P>
 bool plan_registers(P& plan, std::int64_t pieces, std::int64_t most, std::int64_t few) {
   if (pieces > kMaxThreads * most) return false;

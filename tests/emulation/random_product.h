@@ -228,7 +228,7 @@ class RandomProduct {
     y = activated(y, p.activation);
     if (p.residual.data) plus(number(residual_->at(i, j, r, c)));
     if (error == 0 && p.activation == xgemm::matmul::Activation::none) return {y, 0};  // integers
-    // 1.13: an activation's slope. Without an error, the terms may be infinite.
+    // 1.13: an activation's slope. An infinite magnitude times no error would be NaN.
     const double of_terms = error == 0 ? 0 : 1.13 * std::abs(p.alpha) * error * product.magnitude;
     return {y, of_terms + (sizeof(T) == 8 ? 0x1p-51 : 0x1p-22) * largest + ulp<T> * (std::abs(y) + 0.01)};
   }

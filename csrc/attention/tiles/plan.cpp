@@ -159,7 +159,8 @@ std::optional<SequencePlan> plan_sequences(const Problem& p, const Sequences& s,
   plan.listed = kernel == SequenceKernel::persistent || !one_each || (split && s.count > kDividedSequences);
   order.tile_keys = ShortDivider::of(tiles.info().keys), order.least_tiles = split ? static_cast<int>(least) : 0;
   order.heads = ShortDivider::of(heads);
-  // Without a list: splits that run with their sequences, if all do; else short ones, as sequences come in any order.
+  // Without a list: splits that run with their sequences, if all do; else short ones, as sequences come in any order,
+  // unless they are of nearly equal lengths.
   const bool together = all <= slots;
   order.readers = together ? static_cast<float>(busy) : static_cast<float>(all) / 1.5f;
   const std::int64_t ctas = plan.listed ? kWaves * slots : together ? std::max(slots - all, 3 * slots / 4) : 4 * slots;

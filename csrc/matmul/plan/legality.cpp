@@ -82,7 +82,7 @@ Legal legal(const Problem& p, const DeviceProperties& gpu, std::string_view forc
              sliced = any_k && serves_short_fp32(p, ceil_div(p.m, 32) * ceil_div(p.n, 32));
   return {
       .gemv = std::min(p.m, p.n) <= kGemvLines && !is_half(p.dtype) && (simt || asked("gemv")),
-      // Of two to four lines of a K up to kDotShort, of whose products dot keeps the errors, sliced has been faster.
+      // Up to kDotShort dot keeps the errors of all products: for two to four lines sliced has been faster.
       .dot = (simt || asked("dot")) && serves_dot(p) && !(forced.empty() && sliced && p.k <= kDotShort && std::min(p.m, p.n) > 1),
       .sweep = asked("sweep") && any_k && serves_sweep(p),
       .outputs = asked("outputs") && serves_outputs(p) && (is_half(p.dtype) || 2 * rates_of(gpu).fma_f64 >= rates_of(gpu).fma),

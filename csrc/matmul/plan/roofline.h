@@ -66,14 +66,16 @@ struct Question {
   /// Of all SMs per second, by boxes of TMA.
   double l2_tma_bytes() const { return bytes_a + bytes_b < kH200L2 ? machine.l2_hit_bytes : machine.l2_miss_bytes; }
 
-  /// A product in `tiles` tiles of `t`, K in `splits` of `depth`, without launches and additions. `times_c`: of C's bytes.
+  /// A product in `tiles` tiles of `t`, whose K `splits` CTAs share, `depth` each, without launches and the addition of splits.
+  /// `tma`: loads are boxes of TMA; `times_c`: of C's bytes.
   double product(const TileInfo& t, std::int64_t tiles, std::int64_t splits, std::int64_t depth, bool tma = false,
                  double times_c = 1) const {
     const double loads = size * static_cast<double>(tiles * (t.m + t.n)) * static_cast<double>(p.k),
                  l2_bytes = tma ? l2_tma_bytes() : machine.l2_async_bytes;
     return longest_us(compute_us(t, tiles * splits, depth, machine.sm_count), memory(times_c), 1e6 * loads / l2_bytes);
   }
-  // Adds `splits` partial sums: by a launch that reads `bytes` a split, or by CTAs that wait and exchange `bytes` each.
+  // The addition of `splits` partial sums: by another launch, which reads `bytes` a split; or by CTAs that meet, which takes
+  // `wait` and the exchange of a CTA's `bytes`.
   double add_by_launch(std::int64_t splits, std::int64_t bytes) const {
     const double each = kReadSplit + move(2.0 * static_cast<double>(bytes));  // of a split
     return splits == 1 ? 0 : kNextLaunch + static_cast<double>(splits) * each;

@@ -160,7 +160,8 @@ bool can_read_b_as_it_lies(const Problem& p, const WgmmaPlan& plan) {
          (!plan.b.batch_step || (p.batch_dims == 1 && matrix > 0 && matrix % kEqual == 0));
 }
 
-/// Takes few_rows.cuh where it is faster than `us`, or named; returns the new time. CTA pairs have 64 columns, or `cut` splits.
+/// Takes few_rows.cuh where it is faster than `us`, or named; returns the new time. Pairs of CTAs have 64 columns and up to 16 or
+/// 64 rows each, or a cluster has `cut` splits.
 double consider_few_rows(const Question& q, std::int64_t splits, double us, WgmmaPlan& plan) {
   const Problem& p = q.p;
   const bool named = q.forced == "wgmma_few_rows";
