@@ -20,7 +20,8 @@ STABLE_TORCH_LIBRARY(XGEMM_NAMESPACE, m) {
   m.def(
       "linear_prepared(Tensor input, Tensor weight, Tensor prepared, Tensor? bias=None, *, str activation=\"none\", "
       "Tensor? residual=None, str precision=\"highest\") -> Tensor");
-  // activation(input @ weight_gate^T + bias_gate) * (input @ weight_up^T + bias_up): SwiGLU etc. in one pass; in fp32 or wider, rounded once.
+  // activation(input @ weight_gate^T + bias_gate) * (input @ weight_up^T + bias_up): SwiGLU etc. in one pass; in fp32 or wider,
+  // rounded once.
   m.def(
       "gated_linear(Tensor input, Tensor weight_gate, Tensor weight_up, Tensor? bias_gate=None, Tensor? bias_up=None, *, "
       "str activation=\"silu\", str precision=\"highest\") -> Tensor");
